@@ -1,0 +1,182 @@
+"""What a counterfactual may change: mutability, domain and one-hot groups of the features."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["Constraints", "Mutability"]
+
+Mutability = Literal["both", "increase", "decrease", "none"]
+Bound = float | Sequence[float] | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Which way each of D features may move, how far, and which columns are one category.
+
+    A feature that may not move stays bit for bit what it was, even outside the domain.
+    Build one with `Constraints.of` (a given domain) or `Constraints.infer` (a domain from data).
+    """
+
+    may_increase: Tensor  # (D,) bool
+    may_decrease: Tensor  # (D,) bool
+    lower: Tensor  # (D,)
+    upper: Tensor  # (D,)
+    categories: tuple[slice, ...] = ()
+
+    def __post_init__(self) -> None:
+        d = self.n_features
+        for name in ("may_increase", "may_decrease", "lower", "upper"):
+            if getattr(self, name).shape != (d,):
+                raise ValueError(
+                    f"{name} must have shape ({d},), one entry per feature; "
+                    f"got {tuple(getattr(self, name).shape)}"
+                )
+        empty = ~(self.lower <= self.upper)
+        if empty.any():
+            i = int(empty.nonzero()[0])
+            raise ValueError(
+                f"the domain of feature {i} is empty: its lower bound {self.lower[i]:g} must not exceed "
+                f"its upper bound {self.upper[i]:g}; swap or widen them"
+            )
+        last = 0
+        for group in sorted(self.categories, key=lambda group: group.start):
+            if not (group.step in (None, 1) and last <= group.start < group.stop <= d):
+                raise ValueError(
+                    f"categories must be disjoint slices of the {d} feature columns; got {list(self.categories)}"
+                )
+            last = group.stop
+
+    @property
+    def n_features(self) -> int:
+        """D, the number of feature columns."""
+        return len(self.lower)
+
+    @classmethod
+    def of(
+        cls,
+        n_features: int,
+        *,
+        mutability: Mapping[int, Mutability] | Sequence[Mutability] | None = None,
+        lower: Bound = -torch.inf,
+        upper: Bound = torch.inf,
+        categories: Sequence[slice] = (),
+    ) -> Self:
+        """Constraints with a given domain; features left out of `mutability` may move both ways."""
+        ways = _mutability(mutability, n_features)
+        return cls(
+            may_increase=torch.tensor([way in ("both", "increase") for way in ways]),
+            may_decrease=torch.tensor([way in ("both", "decrease") for way in ways]),
+            lower=_bound(lower, n_features, "lower"),
+            upper=_bound(upper, n_features, "upper"),
+            categories=tuple(categories),
+        )
+
+    @classmethod
+    def infer(
+        cls,
+        x: Tensor,
+        *,
+        n_sigma: float = 2.0,
+        mutability: Mapping[int, Mutability] | Sequence[Mutability] | None = None,
+        categories: Sequence[slice] = (),
+    ) -> Self:
+        """Constraints whose domain is inferred from the rows of x (n, D), Eq. (domain)."""
+        if x.ndim != 2 or len(x) == 0:
+            raise ValueError(f"x must have shape (n, D) with at least one row; got {tuple(x.shape)}")
+        mean = x.mean(0)
+        spread = n_sigma * (x.std(0) if len(x) > 1 else torch.zeros_like(mean))
+        return cls.of(
+            x.shape[1],
+            mutability=mutability,
+            lower=torch.minimum(mean - spread, x.amin(0)),
+            upper=torch.maximum(mean + spread, x.amax(0)),
+            categories=categories,
+        )
+
+    def to(self, like: Tensor) -> Self:
+        """The same constraints on the device and in the float type of `like`."""
+        return replace(
+            self,
+            may_increase=self.may_increase.to(like.device),
+            may_decrease=self.may_decrease.to(like.device),
+            lower=self.lower.to(like),
+            upper=self.upper.to(like),
+        )
+
+    def reachable(self, x: Tensor, origin: Tensor) -> Tensor:
+        """x with every feature that may not move that way put back to `origin`."""
+        low, high = self._reach(origin)
+        return x.clamp(low, high)
+
+    def box(self, origin: Tensor) -> tuple[Tensor, Tensor]:
+        """Lowest and highest value that each feature of each row may take: domain within reach."""
+        low, high = self._reach(origin)
+        return (
+            torch.minimum(torch.maximum(self.lower, low), high),
+            torch.maximum(torch.minimum(self.upper, high), low),
+        )
+
+    def project(self, x: Tensor, origin: Tensor) -> Tensor:
+        """The admissible row next to x for a person who starts at `origin`."""
+        low, high = self.box(origin)
+        return self.project_into(x, low, high)
+
+    def project_into(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """`project` for a box that is already known: clamp, then one-hot groups."""
+        x = x.clamp(low, high)
+        if not self.categories:
+            return x
+        for group in self.categories:
+            x[..., group] = _one_hot(x[..., group], low[..., group], high[..., group])
+        return x.clamp(low, high)  # an immutable column wins over its group
+
+    def _reach(self, origin: Tensor) -> tuple[Tensor, Tensor]:
+        return (
+            origin.masked_fill(self.may_decrease, -torch.inf),
+            origin.masked_fill(self.may_increase, torch.inf),
+        )
+
+
+def _one_hot(block: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """The largest admissible entry becomes 1, the others 0; a single column is rounded."""
+    if block.shape[-1] == 1:
+        return block.clamp(0, 1).round()
+    score = block.masked_fill(high < 1, -torch.inf).masked_fill(low >= 1, torch.inf)
+    return functional.one_hot(score.argmax(-1), block.shape[-1]).to(block.dtype)
+
+
+def _mutability(
+    mutability: Mapping[int, Mutability] | Sequence[Mutability] | None, n_features: int
+) -> list[Mutability]:
+    ways: list[Mutability] = ["both"] * n_features
+    if isinstance(mutability, Mapping):
+        for i, way in mutability.items():
+            if not 0 <= i < n_features:
+                raise ValueError(f"mutability names feature {i}, but features are 0..{n_features - 1}")
+            ways[i] = way
+    elif mutability is not None:
+        if len(mutability) != n_features:
+            raise ValueError(f"mutability must name {n_features} features; got {len(mutability)}")
+        ways = list(mutability)
+    for i, way in enumerate(ways):
+        if way not in get_args(Mutability):
+            raise ValueError(
+                f"mutability of feature {i} must be one of {', '.join(get_args(Mutability))}; got {way!r}"
+            )
+    return ways
+
+
+def _bound(value: Bound, n_features: int, name: str) -> Tensor:
+    bound = torch.as_tensor(value)
+    if not bound.is_floating_point():
+        bound = bound.to(torch.get_default_dtype())
+    if bound.ndim == 0:
+        return bound.repeat(n_features)
+    if bound.shape != (n_features,):
+        raise ValueError(f"{name} must be one number or {n_features} numbers; got {tuple(bound.shape)}")
+    return bound.detach()

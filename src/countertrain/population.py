@@ -1,0 +1,251 @@
+"""Many models of one architecture, called as one; one model is the population of one."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+__all__ = ["Model", "NotStackableError", "Population", "Weight", "as_population", "member", "per_model"]
+
+Model = Callable[[Tensor], Tensor]
+"""(n, D) rows -> (n, K) logits, differentiable in the rows."""
+
+Weight = float | Sequence[float] | Tensor
+"""A number for all models, a sequence with one number a model, or a tensor that broadcasts to (P, n)."""
+
+_ELEMENTWISE = (
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus,
+    nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Identity,
+)  # fmt: skip
+
+
+class NotStackableError(ValueError):
+    """These modules cannot be run as one population; the message says why."""
+
+
+class Population:
+    """P models of one architecture: (P, n, D) rows -> (P, n, K) logits.
+
+    For P > 1 the parameters are stacked copies with a leading axis P, and `write_back` brings them home to
+    the modules; for P = 1 they are the module's own. Chains of linear layers and element-wise activations run
+    on rows-last memory (see `rows_last`), anything else as a plain call (P = 1) or under vmap.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.modules = tuple(modules)
+        self._chain = _chain(self.modules[0])
+        self._layers = [layer for module in self.modules for layer in module.modules()]
+        self.batch_dependent = any(isinstance(m, _BatchNorm) for m in self.modules[0].modules())
+        if len(self.modules) == 1:
+            self.parameters: dict[str, Tensor] = dict(self.modules[0].named_parameters())
+            self._buffers: dict[str, Tensor] = {}
+            return
+        _check_stackable(self.modules)
+        self.parameters = {
+            name: torch.stack([m.get_parameter(name).detach() for m in self.modules]).requires_grad_(
+                first.requires_grad
+            )
+            for name, first in self.modules[0].named_parameters()
+        }
+        self._buffers = {
+            name: torch.stack([m.get_buffer(name) for m in self.modules])
+            for name, _ in self.modules[0].named_buffers()
+        }
+        self._skeleton = copy.deepcopy(self.modules[0]).to("meta")
+        self._layers += self._skeleton.modules()
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+    @property
+    def rows_last(self) -> bool:
+        """Whether (P, n, D) inputs should lie in memory as (P, D, n): faster for chains of linear layers."""
+        return self._chain is not None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._chain is not None:
+            return self._run_chain(x)
+        if len(self.modules) == 1:
+            return self.modules[0](x[0]).unsqueeze(0)  # type: ignore[no-any-return]  # a module returns Any
+        return self._run_vmap(x)
+
+    def trainable(self) -> list[Tensor]:
+        """The parameters that an optimiser should move."""
+        return [p for p in self.parameters.values() if p.requires_grad]
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        """Copy the stacked parameters into the modules they came from."""
+        if len(self.modules) > 1:
+            for name, stacked in self.parameters.items():
+                for module, value in zip(self.modules, stacked, strict=True):
+                    module.get_parameter(name).copy_(value)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """All layers in evaluation mode inside; afterwards each is as it was."""
+        with self._mode(training=False):
+            yield
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """All layers in training mode inside; afterwards each is as it was."""
+        with self._mode(training=True):
+            yield
+
+    @contextmanager
+    def _mode(self, *, training: bool) -> Iterator[None]:
+        others = [layer for layer in self._layers if layer.training is not training]
+        for layer in others:
+            layer.training = training
+        try:
+            yield
+        finally:
+            for layer in others:
+                layer.training = not training
+
+    def _run_chain(self, x: Tensor) -> Tensor:
+        """Linear layers as (P, out, in) @ (P, in, n): no copy and no narrow matrix product."""
+        assert self._chain is not None
+        h = x.transpose(-1, -2)  # (P, D, n)
+        for layer in self._chain:
+            if isinstance(layer, nn.Module):
+                h = layer(h)
+                continue
+            weight, bias = (self.parameters[name] if name else None for name in layer)
+            assert weight is not None
+            if len(self.modules) == 1:
+                weight = weight.unsqueeze(0)
+            if bias is None:
+                h = torch.bmm(weight, h)
+            else:
+                h = torch.baddbmm(bias.view(len(self.modules), -1, 1), weight, h)
+        return h.transpose(-1, -2)
+
+    def _run_vmap(self, x: Tensor) -> Tensor:
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+            return functional_call(self._skeleton, (parameters, buffers), (x,))  # type: ignore[no-any-return]
+
+        return vmap(one)(self.parameters, self._buffers, x)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def verify(self, x: Tensor) -> None:
+        """Compare the stacked models with plain calls on a few rows x (n, D); refuse to go on if they differ."""
+        try:
+            with self.evaluating():
+                together = self(x.expand(len(self), -1, -1))
+                alone = torch.stack([module(x) for module in self.modules])
+        except (RuntimeError, ValueError) as error:
+            raise NotStackableError(f"vmap cannot run it ({str(error).splitlines()[0]})") from error
+        if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise NotStackableError("stacked it gives other logits than alone")
+
+
+class _Function:
+    """A bare callable in the place of a population of one."""
+
+    batch_dependent = False
+    rows_last = False
+
+    def __init__(self, function: Model) -> None:
+        self._function = function
+
+    def __len__(self) -> int:
+        return 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._function(x[0]).unsqueeze(0)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        yield
+
+
+def as_population(model: Model | Sequence[nn.Module] | Population) -> "Population | _Function":
+    """A population from a module, a list of modules, or any callable (n, D) -> (n, K)."""
+    if isinstance(model, Population):
+        return model
+    if isinstance(model, nn.Module):
+        return Population([model])
+    if isinstance(model, Sequence):
+        return Population(model)
+    return _Function(model)
+
+
+def per_model(weight: Weight, size: int, like: Tensor) -> float | Tensor:
+    """A weight as a number, or as a tensor that broadcasts against (P, n)."""
+    if isinstance(weight, Tensor):
+        weight = weight.to(like)
+        if weight.ndim == 1:
+            return weight.unsqueeze(-1 if weight.shape == (size,) else 0)
+        return weight
+    if isinstance(weight, Sequence):
+        if len(weight) != size:
+            raise ValueError(
+                f"a sequence of weights needs one number a model, {size} of them; got {len(weight)}"
+            )
+        return torch.tensor(weight, dtype=like.dtype, device=like.device).unsqueeze(-1)  # (P, 1)
+    return float(weight)
+
+
+def member(weight: Weight, i: int) -> float | Tensor:
+    """What `weight` says for model i alone."""
+    if isinstance(weight, Tensor):
+        return weight if weight.ndim == 0 else weight[i]
+    return weight[i] if isinstance(weight, Sequence) else weight
+
+
+def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None:
+    """The module as a chain of linear layers (names of weight and bias) and activations, if it is one."""
+    chain: list[nn.Module | tuple[str, str | None]] = []
+
+    def visit(prefix: str, layer: nn.Module) -> bool:
+        if (
+            layer._forward_hooks
+            or layer._forward_pre_hooks
+            or layer._backward_hooks
+            or layer._backward_pre_hooks
+        ):
+            return False
+        if type(layer) is nn.Sequential:
+            return all(visit(f"{prefix}{name}.", child) for name, child in layer.named_children())
+        if type(layer) is nn.Linear:
+            chain.append((f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None))
+            return True
+        if type(layer) in _ELEMENTWISE:
+            chain.append(layer)
+            return True
+        return False
+
+    names = {name for name, _ in module.named_parameters()}
+    if not visit("", module) or not names:
+        return None
+    used = [name for layer in chain if isinstance(layer, tuple) for name in layer if name]
+    return chain if set(used) == names and len(used) == len(names) else None  # tied weights: a plain call
+
+
+def _check_stackable(modules: Sequence[nn.Module]) -> None:
+    def signature(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype, torch.device, bool]]:
+        parameters = [(n, p.shape, p.dtype, p.device, p.requires_grad) for n, p in module.named_parameters()]
+        return parameters + [(n, b.shape, b.dtype, b.device, False) for n, b in module.named_buffers()]
+
+    first = modules[0]
+    for layer in first.modules():
+        if isinstance(layer, _DropoutNd):
+            raise NotStackableError(f"{type(layer).__name__} draws from the global random stream")
+        if isinstance(layer, _BatchNorm):
+            raise NotStackableError(f"{type(layer).__name__} keeps statistics of its batches")
+        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+            raise NotStackableError(f"{type(layer).__name__} has hooks, which see one model at a time")
+    for i, module in enumerate(modules[1:], 1):
+        if any(module is other for other in modules[:i]):
+            raise ValueError(f"model {i} is the same object as an earlier one; make a copy of it")
+        if type(module) is not type(first) or signature(module) != signature(first):
+            raise NotStackableError(f"model {i} has another architecture than model 0")
+        if str(module) != str(first):
+            raise NotStackableError(f"model {i} has other layer settings than model 0")

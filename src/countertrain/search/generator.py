@@ -1,0 +1,268 @@
+"""THE search loop (Alg. 1, lines 3-6): batched over rows and models, with an active set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from countertrain.constraints import Constraints
+from countertrain.losses import cross_entropy
+from countertrain.population import Model, Population, Weight, as_population, member, per_model
+from countertrain.search.rules import SGD
+from countertrain.search.space import FeatureSpace
+from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchState, StateSpace, StepRule
+
+__all__ = ["Generator"]
+
+_LOOK_EVERY = 3  # steps between two looks at how many rows still move
+_WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A counterfactual generator: penalties with weights, a state space, a step rule, T and tau.
+
+    Calling it descends on cross-entropy + sum of weighted penalties for each row by itself, Eq. (general).
+    """
+
+    penalties: Sequence[tuple[Weight, Penalty]]
+    space: StateSpace = field(default_factory=FeatureSpace)
+    rule: StepRule = field(default_factory=SGD)
+    n_steps: int = 30
+    """T, the most steps that a row may make."""
+    tau: Weight = 0.75
+    """tau, the probability of the target class at which a counterfactual is mature."""
+
+    def __post_init__(self) -> None:
+        if self.n_steps < 0:
+            raise ValueError(f"n_steps must be at least 0; got {self.n_steps}")
+        tau = torch.as_tensor(self.tau)
+        if not ((tau > 0) & (tau < 1)).all():
+            raise ValueError(f"tau must lie strictly between 0 and 1; got {self.tau}")
+
+    def __call__(
+        self,
+        model: Model | Sequence[nn.Module] | Population,
+        factual: Tensor,
+        target: Tensor,
+        *,
+        constraints: Constraints | None = None,
+        epsilon: Weight = 0.3,
+    ) -> Counterfactuals:
+        """Search a counterfactual for each factual (n, D), or (P, n, D) for a population of P models.
+
+        The model runs in evaluation mode and is left as it was; no gradient of its parameters is touched.
+        Nascent counterfactuals are the last iterates with every feature within `epsilon` of the factual.
+        """
+        population = as_population(model)
+        stacked = factual.ndim == 3
+        _check_rows(factual, target, len(population), constraints)
+        if not stacked:
+            factual, target = factual.unsqueeze(0), target.unsqueeze(0)
+        with population.evaluating(), torch.no_grad():
+            pool = self._start(population, factual, target, constraints, epsilon)
+            found = self._walk(population, pool, constraints) if target.numel() else pool
+        result = Counterfactuals(factual, target, found.x, found.nascent, found.mature, found.n_steps)
+        if stacked:
+            return result
+        return Counterfactuals(**{f.name: getattr(result, f.name).squeeze(0) for f in fields(result)})
+
+    def member(self, i: int) -> "Generator":
+        """The generator of model i of a population alone."""
+        penalties = tuple((member(weight, i), penalty) for weight, penalty in self.penalties)
+        return replace(self, penalties=penalties, tau=member(self.tau, i))
+
+    def _start(
+        self,
+        population: Any,
+        factual: Tensor,
+        target: Tensor,
+        constraints: Constraints | None,
+        epsilon: Weight,
+    ) -> "_Pool":
+        size = len(factual)
+        if population.rows_last:
+            factual = factual.transpose(1, 2).contiguous().transpose(1, 2)
+        tau = per_model(self.tau, size, factual)
+        z = self.space.encode(factual)
+        low, high = (None, None) if constraints is None else constraints.to(factual).box(factual)
+        return _Pool(
+            z=z,
+            x=factual,
+            factual=factual,
+            target=target,
+            low=low,
+            high=high,
+            nascent=factual,
+            mature=torch.zeros_like(target, dtype=torch.bool),
+            n_steps=torch.zeros_like(target),
+            memory=self.rule.init(z),
+            # p >= tau, said of the loss: p = exp(-yloss)
+            limit=-torch.as_tensor(tau, dtype=factual.dtype, device=factual.device).log(),
+            epsilon=per_model(epsilon, size, factual),
+            weights=tuple(per_model(weight, size, factual) for weight, _ in self.penalties),
+        )
+
+    def _walk(self, population: Any, pool: "_Pool", constraints: Constraints | None) -> "_Pool":
+        everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
+        for done in range(self.n_steps + 1):
+            last = done == self.n_steps
+            graph = self._place(pool, constraints, start=done == 0)
+            with torch.set_grad_enabled(not last):
+                x = pool.x.detach().requires_grad_(not last)
+                logits = population(x)  # (P, n, K)
+                if done == 0:
+                    _check_logits(logits, pool)
+                yloss = cross_entropy(logits, pool.target)  # (P, n)
+                moved = (x - pool.factual).abs()  # (P, n, D)
+            pool.mature |= yloss.detach() <= pool.limit
+            near = moved.detach().amax(-1) <= pool.epsilon
+            pool.nascent = torch.where(near.unsqueeze(-1), pool.x, pool.nascent)
+            if last:
+                break
+            with torch.enable_grad():
+                state = SearchState(x, logits, moved, pool.factual, pool.target, done + 1, self.n_steps)
+                grad = self._gradient(yloss, pool.weights, state)
+            self._step(pool, grad, graph, done + 1)
+            if (done + 1) % _LOOK_EVERY == 0:
+                moving = int((~pool.mature).sum(-1).max())
+                if moving == 0:
+                    break
+                if moving <= _WORTH_IT * pool.target.shape[1]:
+                    everyone = pool.put_into(everyone, where)
+                    rows = pool.mature.byte().argsort(dim=1, stable=True)[:, :moving]
+                    where = rows if where is None else where.gather(1, rows)
+                    pool = pool.take(rows)
+        return pool.put_into(everyone, where)
+
+    def _gradient(self, yloss: Tensor, weights: Sequence[float | Tensor], state: SearchState) -> Tensor:
+        """Gradient of the search objective at each row; rows are summed, so each sees its own."""
+        loss = yloss
+        for weight, (_, penalty) in zip(weights, self.penalties, strict=True):
+            if isinstance(weight, float):
+                loss = torch.add(loss, penalty(state), alpha=weight)
+            else:
+                loss = torch.addcmul(loss, penalty(state), weight)
+        return torch.autograd.grad(loss, state.x, torch.ones_like(loss))[0]
+
+    def _place(self, pool: "_Pool", constraints: Constraints | None, *, start: bool) -> Tensor | None:
+        """Put the admissible row of state z into the pool; return the decoder's graph, if there is one."""
+        graph = None
+        if not isinstance(self.space, FeatureSpace):
+            with torch.enable_grad():
+                pool.z = pool.z.detach().requires_grad_()
+                graph = self.space.decode(pool.z)
+            x = graph.detach()
+        elif start:
+            return None  # the walk starts at the factual itself
+        else:
+            x = pool.z
+        if constraints is not None:
+            assert pool.low is not None
+            assert pool.high is not None
+            x = constraints.project_into(x, pool.low, pool.high)
+        pool.x = torch.where(pool.mature.unsqueeze(-1), pool.x, x)  # mature rows stay where they are
+        return graph
+
+    def _step(self, pool: "_Pool", grad: Tensor, graph: Tensor | None, k: int) -> None:
+        """Move the states; those of mature rows no longer matter."""
+        if graph is not None:  # pull the gradient back through the decoder; pinned features do not pull
+            if pool.low is not None and pool.high is not None:
+                grad = grad.masked_fill(pool.low >= pool.high, 0.0)
+            (grad,) = torch.autograd.grad(graph, pool.z, grad)
+            pool.z = pool.z.detach()
+        delta, pool.memory = self.rule.step(grad, pool.memory, k)
+        delta = delta.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+        pool.z = delta.add_(self.space.settle(pool.z, pool.x))
+        pool.n_steps += ~pool.mature
+
+
+@dataclass
+class _Pool:
+    """The rows under search; every tensor has axes (P, n) or (P, n, ...), or n = 1 where rows share a value."""
+
+    z: Tensor
+    x: Tensor
+    factual: Tensor
+    target: Tensor
+    low: Tensor | None
+    high: Tensor | None
+    nascent: Tensor
+    mature: Tensor
+    n_steps: Tensor
+    memory: Memory
+    limit: Tensor
+    epsilon: float | Tensor
+    weights: tuple[float | Tensor, ...]
+
+    def take(self, rows: Tensor) -> Self:
+        """The pool of these rows of each model, (P, m)."""
+        return replace(self, **{f.name: _take(getattr(self, f.name), rows) for f in fields(self)})
+
+    def put_into(self, everyone: Self, where: Tensor | None) -> Self:
+        """All rows with the results of this pool's rows put in their places."""
+        if where is None:
+            return self
+        return replace(
+            everyone,
+            x=_put(everyone.x, where, self.x),
+            nascent=_put(everyone.nascent, where, self.nascent),
+            mature=_put(everyone.mature, where, self.mature),
+            n_steps=_put(everyone.n_steps, where, self.n_steps),
+        )
+
+
+def _take(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_take(v, rows) for v in value)
+    if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[1] == 1:
+        return value
+    if value.ndim == 2:
+        return value.expand(len(rows), -1).gather(1, rows)
+    taken = value.transpose(1, 2).gather(2, rows.unsqueeze(1).expand(-1, value.shape[2], -1))
+    return taken.transpose(1, 2)
+
+
+def _put(into: Tensor, where: Tensor, value: Tensor) -> Tensor:
+    if into.ndim == 3:
+        where = where.unsqueeze(-1).expand_as(value)
+    return into.scatter(1, where, value)
+
+
+def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constraints | None) -> None:
+    if factual.ndim not in (2, 3) or (factual.ndim == 2 and size > 1):
+        wanted = "(n, D)" if size == 1 else f"({size}, n, D)"
+        raise ValueError(f"factual must have shape {wanted}; got {tuple(factual.shape)}")
+    if factual.ndim == 3 and len(factual) != size:
+        raise ValueError(f"factual must have one block of rows a model, {size}; got {len(factual)}")
+    if target.shape != factual.shape[:-1]:
+        raise ValueError(
+            f"target must have shape {tuple(factual.shape[:-1])}, one class per factual; got {tuple(target.shape)}"
+        )
+    if target.dtype != torch.int64:
+        raise TypeError(f"target must hold class numbers as int64; got {target.dtype}")
+    if not factual.is_floating_point():
+        raise TypeError(f"factual must hold floats; got {factual.dtype}")
+    if not torch.isfinite(factual).all():
+        raise ValueError(
+            f"factual must be finite; {int((~torch.isfinite(factual)).sum())} entries are NaN or infinite"
+        )
+    if constraints is not None and constraints.n_features != factual.shape[-1]:
+        raise ValueError(
+            f"constraints are for {constraints.n_features} features, but factual has {factual.shape[-1]}"
+        )
+
+
+def _check_logits(logits: Tensor, pool: _Pool) -> None:
+    if logits.ndim != 3 or logits.shape[:2] != pool.target.shape:
+        raise ValueError(
+            f"the model must map (n, D) rows to (n, K) logits; for {pool.target.shape[1]} rows it returned "
+            f"{tuple(logits.shape[1:])}"
+        )
+    if pool.target.min() < 0 or pool.target.max() >= logits.shape[-1]:
+        raise ValueError(
+            f"target must lie in 0..{logits.shape[-1] - 1}, the classes of the model; "
+            f"got {int(pool.target.min())}..{int(pool.target.max())}"
+        )

@@ -1,0 +1,366 @@
+"""Algorithm 1: counterfactual training of one model, or of a population of models at once."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from countertrain.constraints import Constraints
+from countertrain.history import EpochRecord, History
+from countertrain.losses import cross_entropy, predict
+from countertrain.objective import Objective, ct
+from countertrain.pairs import Group, Immature, Pairs, Sampler, pair_up
+from countertrain.population import NotStackableError, Population, Weight, member
+from countertrain.search.generator import Generator
+from countertrain.search.generators import eccco
+from countertrain.training_state import TrainingState
+
+__all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError"]
+
+Callback = Callable[[EpochRecord], None]
+OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+_ELEMENTWISE_OPTIMIZERS = (
+    "SGD",
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "RMSprop",
+    "Adagrad",
+    "Adadelta",
+)
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became NaN or infinite; the model keeps the weights of the last good epoch."""
+
+
+@dataclass(frozen=True)
+class CounterfactualTrainer:
+    """Counterfactual training with fixed settings; `fit` trains a module, or a list of them as a population.
+
+    The weights of the objective, the penalties of the generator, tau and epsilon may each be one number or one a model.
+    """
+
+    objective: Objective = field(default_factory=ct)
+    generator: Generator = field(default_factory=eccco)
+    constraints: Constraints | None = None
+    """What people can change; None infers the domain from the training rows and lets every feature move."""
+    epochs: int = 100
+    batch_size: int = 30
+    n_ce: int | None = None
+    """n_CE, counterfactuals searched an epoch; None: 1000, or all rows if there are fewer."""
+    burn_in: float = 0.0
+    """Share of the epochs trained conventionally before the first search."""
+    epsilon: Weight = 0.3
+    """epsilon, how far a nascent counterfactual may be from its factual in any feature."""
+    immature: Immature = "neighbour"
+    """Counterfactuals that did not reach tau: replaced by their neighbour (as run), or dropped."""
+    generate: Literal["sweep", "batch"] = "sweep"
+    """One search before each epoch, shared out over its mini-batches; or one before each mini-batch."""
+    optimizer: OptimizerFactory = partial(torch.optim.Adam, lr=1e-3, fused=True)
+    shuffle: bool = False
+    """New mini-batches each epoch; the authors' program keeps the order of the rows."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A non-finite loss ends the run with the last good weights; "skip" leaves out that update (as run)."""
+    seed: int | Sequence[int] = 0
+    """Of the random streams: one for all models, or one a model."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("batch_size", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.n_ce is not None and self.n_ce < 1:
+            raise ValueError(f"n_ce must be at least 1; got {self.n_ce}")
+        if not 0 <= self.burn_in <= 1:
+            raise ValueError(f"burn_in is a share of the epochs, between 0 and 1; got {self.burn_in}")
+        for name, allowed in (
+            ("immature", ("neighbour", "drop")),
+            ("generate", ("sweep", "batch")),
+            ("on_nonfinite", ("stop", "skip")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
+
+    def fit(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        x: Tensor,
+        y: Tensor,
+        *,
+        validation: tuple[Tensor, Tensor] | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Path | str | None = None,
+        resume: bool = False,
+    ) -> History:
+        """Train on rows x (n, D) with classes y (n,), starting from the weights that the model has.
+
+        With `checkpoint`, the state is written there after each epoch; `resume` goes on from it, and ends with
+        the very weights of a run that was never stopped.
+        """
+        modules = [model] if isinstance(model, nn.Module) else list(model)
+        seeds = [self.seed] * len(modules) if isinstance(self.seed, int) else list(self.seed)
+        if not modules or len(seeds) != len(modules):
+            raise ValueError(f"fit needs one seed a model; got {len(modules)} models and {len(seeds)} seeds")
+        checkpoint = Path(checkpoint) if checkpoint is not None else None
+        try:
+            population = self._population(modules, x)
+        except NotStackableError as reason:
+            return self._one_by_one(
+                str(reason), modules, seeds, x, y, validation, callbacks, checkpoint, resume
+            )
+        n_classes = _check_data(population, x, y, validation)
+        constraints = (self.constraints or Constraints.infer(x)).to(x)
+        n_ce = self._n_ce(len(x))
+        sampler = Sampler(y, n_classes, seeds)
+        state = TrainingState(population, self.optimizer(population.trainable()), sampler, str(seeds))
+        if resume and checkpoint is not None and checkpoint.exists():
+            state.load(checkpoint)
+        with population.training():
+            while state.epoch < self.epochs:
+                record, bad = self._epoch(state, x, y, constraints, n_ce, validation)
+                state.finish(record, bad)
+                if len(state.history.failures) == len(modules):
+                    population.write_back()
+                    raise NonFiniteLossError(next(iter(state.history.failures.values())))
+                if checkpoint is not None:
+                    state.save(checkpoint)
+                population.write_back()
+                for callback in callbacks:
+                    callback(record)
+        population.write_back()
+        for i, why in state.history.failures.items():
+            warnings.warn(f"model {i} stopped early: {why}", RuntimeWarning, stacklevel=2)
+        return state.history
+
+    def _epoch(
+        self,
+        state: TrainingState,
+        x: Tensor,
+        y: Tensor,
+        constraints: Constraints,
+        n_ce: int,
+        validation: tuple[Tensor, Tensor] | None,
+    ) -> tuple[EpochRecord, dict[int, str]]:
+        """One pass over the data (Alg. 1, lines 2-11): search, share out, descend."""
+        started = time.perf_counter()
+        population, size = state.population, len(state.population)
+        batches = self._batches(state.sampler, size, x.device)
+        searching = self.objective.needs_counterfactuals and state.epoch >= round(self.burn_in * self.epochs)
+        searches: list[dict[str, Tensor]] = []
+        losses: list[dict[str, Tensor]] = []
+        groups: Sequence[Group | None] = [None] * len(batches)
+        if searching and self.generate == "sweep":
+            groups = self._search(state, x, y, constraints, n_ce, searches).split(len(batches))
+        for i, rows in enumerate(batches):
+            group = groups[i]
+            if searching and self.generate == "batch":
+                n = n_ce // len(batches) + (i < n_ce % len(batches))
+                (group,) = self._search(state, x, y, constraints, n, searches).split(1)
+            total, values = self.objective(population, x[rows], y[rows], group)
+            losses.append(
+                {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}
+            )
+            if self.on_nonfinite == "skip" and not torch.isfinite(total).all():
+                continue
+            state.optimizer.zero_grad()
+            total.sum().backward()  # a sum: models do not see one another
+            state.optimizer.step()
+        curves = {name: torch.stack([loss[name] for loss in losses]) for name in losses[-1]}  # (batches, P)
+        metrics = {name: curve.mean(0) for name, curve in curves.items()}
+        if searches:
+            metrics |= {name: torch.stack([s[name] for s in searches]).mean(0) for name in searches[0]}
+        metrics |= _scores(population, x, y, "train")
+        if validation is not None:
+            metrics |= _scores(population, *validation, "validation")
+        epoch = state.epoch + 1
+        bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, epoch)
+        seconds = time.perf_counter() - started
+        record = EpochRecord(epoch, self.epochs, seconds, {k: v.tolist() for k, v in metrics.items()})
+        return record, {i: why for i, why in bad.items() if i not in state.history.failures}
+
+    def _search(
+        self,
+        state: TrainingState,
+        x: Tensor,
+        y: Tensor,
+        constraints: Constraints,
+        n: int,
+        log: list[dict[str, Tensor]],
+    ) -> Pairs:
+        """Counterfactuals of n random rows for the models as they are now, paired with real rows."""
+        rows = state.sampler.factuals(n)  # (P, n)
+        factual = x[rows]  # (P, n, D)
+        with state.population.evaluating(), torch.no_grad():
+            predicted = predict(state.population(factual))
+        target = state.sampler.targets(predicted)
+        found = self.generator(
+            state.population, factual, target, constraints=constraints, epsilon=self.epsilon
+        )
+        log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
+        x_plus = x[state.sampler.neighbours(target)]
+        return pair_up(found, y[rows], x_plus, constraints, self.immature)
+
+    def _batches(self, sampler: Sampler, size: int, device: torch.device) -> tuple[Tensor, ...]:
+        """Rows of each mini-batch, (P, b): consecutive ones, or a new order for each model and epoch."""
+        if self.shuffle:
+            return sampler.factuals(sampler.n_rows).split(self.batch_size, dim=1)
+        rows = torch.arange(sampler.n_rows, device=device).expand(size, -1)
+        return rows.split(self.batch_size, dim=1)
+
+    def _n_ce(self, n_rows: int) -> int:
+        if self.n_ce is None:
+            return min(1000, n_rows)
+        if self.n_ce > n_rows:
+            raise ValueError(
+                f"n_ce must be at most the number of training rows, {n_rows}; got {self.n_ce}; "
+                "lower it, or leave it out"
+            )
+        return self.n_ce
+
+    def _population(self, modules: Sequence[nn.Module], x: Tensor) -> Population:
+        population = Population(modules)
+        if len(modules) > 1:
+            if self.on_nonfinite == "skip":
+                raise NotStackableError("skipping an update is the affair of one model")
+            kind = type(self.optimizer([torch.zeros(1, requires_grad=True)])).__name__
+            if kind not in _ELEMENTWISE_OPTIMIZERS:
+                raise NotStackableError(
+                    f"the optimiser {kind} may look at all parameters of a model together"
+                )
+            population.verify(x[:2])
+        return population
+
+    def _one_by_one(
+        self,
+        reason: str,
+        modules: Sequence[nn.Module],
+        seeds: Sequence[int],
+        x: Tensor,
+        y: Tensor,
+        validation: tuple[Tensor, Tensor] | None,
+        callbacks: Sequence[Callback],
+        checkpoint: Path | None,
+        resume: bool,
+    ) -> History:
+        """Train each model by itself, because they cannot be stacked."""
+        warnings.warn(f"training {len(modules)} models one by one: {reason}", UserWarning, stacklevel=3)
+        merged = History(one_by_one=reason)
+        histories = []
+        for i, (module, seed) in enumerate(zip(modules, seeds, strict=True)):
+            alone = replace(
+                self,
+                objective=self.objective.member(i),
+                generator=self.generator.member(i),
+                epsilon=member(self.epsilon, i),
+                seed=seed,
+            )
+            path = checkpoint and checkpoint.with_name(f"{checkpoint.stem}-{i}{checkpoint.suffix}")
+            try:
+                histories.append(
+                    alone.fit(
+                        module,
+                        x,
+                        y,
+                        validation=validation,
+                        callbacks=callbacks,
+                        checkpoint=path,
+                        resume=resume,
+                    )
+                )
+            except NonFiniteLossError as error:
+                merged.failures[i] = str(error)
+        if not histories:
+            raise NonFiniteLossError(merged.failures[0])
+        for records in zip(*(history.records for history in histories), strict=True):
+            metrics = {
+                name: [value for r in records for value in r.metrics[name]] for name in records[0].metrics
+            }
+            merged.records.append(
+                replace(records[0], seconds=sum(r.seconds for r in records), metrics=metrics)
+            )
+        return merged
+
+
+def _non_finite(curves: dict[str, Tensor], epoch: int) -> dict[int, str]:
+    """Where each model's loss first was NaN or infinite, if it was."""
+    bad: dict[int, str] = {}
+    for i in (~torch.isfinite(curves["loss"])).any(0).nonzero().flatten().tolist():
+        batch = int((~torch.isfinite(curves["loss"][:, i])).nonzero()[0])
+        terms = [
+            name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])
+        ]
+        bad[i] = (
+            f"the loss is not finite at epoch {epoch}, batch {batch + 1}, term {', '.join(terms) or 'loss'}; the model "
+            f"keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
+        )
+    return bad
+
+
+@torch.no_grad()
+def _scores(population: Population, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
+    with population.evaluating():
+        logits = population(x.expand(len(population), -1, -1))
+    correct = (predict(logits) == y).float().mean(-1)
+    return {
+        f"{name}_loss": cross_entropy(logits, y.expand(len(population), -1)).mean(-1),
+        f"{name}_accuracy": correct,
+    }
+
+
+def _check_data(
+    population: Population, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor] | None
+) -> int:
+    """Refuse what cannot be trained on; return the number of classes."""
+    for name, (rows, labels) in {"": (x, y), "validation ": validation or (x, y)}.items():
+        if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != x.shape[-1]:
+            raise ValueError(f"{name}x must have shape (n, D) with at least one row; got {tuple(rows.shape)}")
+        if labels.shape != rows.shape[:1]:
+            raise ValueError(
+                f"{name}y must have shape ({len(rows)},), one class per row of x; got {tuple(labels.shape)}"
+            )
+        if labels.dtype != torch.int64:
+            raise TypeError(
+                f"{name}y must hold class numbers as int64; got {labels.dtype}; convert with y.long()"
+            )
+        if not torch.isfinite(rows).all():
+            row, column = (~torch.isfinite(rows)).nonzero()[0].tolist()
+            raise ValueError(
+                f"{name}x must be finite; row {row}, feature {column} is {rows[row, column].item()}"
+            )
+    weights = next(iter(population.parameters.values()), x)
+    if weights.dtype != x.dtype or weights.device != x.device:
+        raise TypeError(
+            f"x is {x.dtype} on {x.device}, the model {weights.dtype} on {weights.device}; bring them together with .to()"
+        )
+    with population.evaluating(), torch.no_grad():
+        logits = population(x[:2].expand(len(population), -1, -1))
+    if logits.ndim != 3 or logits.shape[:2] != (len(population), len(x[:2])):
+        raise ValueError(
+            f"the model must map (n, D) rows to (n, K) logits; for {len(x[:2])} rows it returned "
+            f"{tuple(logits.shape[1:])}"
+        )
+    n_classes = logits.shape[-1]
+    if n_classes < 2:
+        raise ValueError(f"the model must return at least 2 logits, one a class; it returned {n_classes}")
+    for name, labels in {"": y, "validation ": y if validation is None else validation[1]}.items():
+        if labels.min() < 0 or labels.max() >= n_classes:
+            raise ValueError(
+                f"{name}y must lie in 0..{n_classes - 1}, as the model returns {n_classes} logits; "
+                f"got {int(labels.min())}..{int(labels.max())}"
+            )
+    empty = (torch.bincount(y, minlength=n_classes) == 0).nonzero().flatten().tolist()
+    if empty:
+        raise ValueError(
+            f"every class needs at least one training row; class {empty[0]} has none; add rows of it, or use a "
+            f"model with fewer than {n_classes} logits"
+        )
+    return n_classes
