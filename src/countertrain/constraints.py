@@ -33,8 +33,7 @@ class Constraints:
         for name in ("may_increase", "may_decrease", "lower", "upper"):
             if getattr(self, name).shape != (d,):
                 raise ValueError(
-                    f"{name} must have shape ({d},), one entry per feature; "
-                    f"got {tuple(getattr(self, name).shape)}"
+                    f"{name} must have shape ({d},), one entry per feature; got {tuple(getattr(self, name).shape)}"
                 )
         empty = ~(self.lower <= self.upper)
         if empty.any():
@@ -165,9 +164,7 @@ def _mutability(
         ways = list(mutability)
     for i, way in enumerate(ways):
         if way not in get_args(Mutability):
-            raise ValueError(
-                f"mutability of feature {i} must be one of {', '.join(get_args(Mutability))}; got {way!r}"
-            )
+            raise ValueError(f"mutability of feature {i} must be one of {', '.join(get_args(Mutability))}; got {way!r}")
     return ways
 
 

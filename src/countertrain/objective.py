@@ -70,12 +70,13 @@ class Objective:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Total loss of each model (P,) and each term by name, for rows (P, b, D) and labels (P, b)."""
         state = _forward(model, x, y, group)
-        total, values = 0.0, {}
+        total = x.new_zeros(len(model))
+        values: dict[str, Tensor] = {}
         for name, (weight, term) in self.terms.items():
             if name == "yloss" or group is not None:
                 values[name] = term(state)
                 total = total + _column(per_model(weight, len(model), x)) * values[name]
-        return total, values  # type: ignore[return-value]  # an objective has at least one term
+        return total, values
 
     def member(self, i: int) -> "Objective":
         """The objective of model i alone."""
@@ -114,9 +115,7 @@ def ar(*, lambda_clf: Weight = 1.0, lambda_adv: Weight = 0.25, **_: Any) -> Obje
     return Objective({"yloss": (lambda_clf, yloss), "advloss": (lambda_adv, advloss)})
 
 
-def cd(
-    *, lambda_clf: Weight = 1.0, lambda_div: Weight = 0.5, lambda_reg: Weight = 0.1, **_: Any
-) -> Objective:
+def cd(*, lambda_clf: Weight = 1.0, lambda_div: Weight = 0.5, lambda_reg: Weight = 0.1, **_: Any) -> Objective:
     """Ablation: contrastive divergence with its ridge, no adversarial loss."""
     return Objective({"yloss": (lambda_clf, yloss), "div": (lambda_div, div), "ridge": (lambda_reg, ridge)})
 

@@ -53,8 +53,7 @@ class Population:
             for name, first in self.modules[0].named_parameters()
         }
         self._buffers = {
-            name: torch.stack([m.get_buffer(name) for m in self.modules])
-            for name, _ in self.modules[0].named_buffers()
+            name: torch.stack([m.get_buffer(name) for m in self.modules]) for name, _ in self.modules[0].named_buffers()
         }
         self._skeleton = copy.deepcopy(self.modules[0]).to("meta")
         self._layers += self._skeleton.modules()
@@ -68,6 +67,7 @@ class Population:
         return self._chain is not None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Logits of every model for its own rows."""
         if self._chain is not None:
             return self._run_chain(x)
         if len(self.modules) == 1:
@@ -131,7 +131,7 @@ class Population:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
             return functional_call(self._skeleton, (parameters, buffers), (x,))  # type: ignore[no-any-return]
 
-        return vmap(one)(self.parameters, self._buffers, x)  # type: ignore[no-any-return]
+        return vmap(one)(self.parameters, self._buffers, x)
 
     @torch.no_grad()
     def verify(self, x: Tensor) -> None:
@@ -186,9 +186,7 @@ def per_model(weight: Weight, size: int, like: Tensor) -> float | Tensor:
         return weight
     if isinstance(weight, Sequence):
         if len(weight) != size:
-            raise ValueError(
-                f"a sequence of weights needs one number a model, {size} of them; got {len(weight)}"
-            )
+            raise ValueError(f"a sequence of weights needs one number a model, {size} of them; got {len(weight)}")
         return torch.tensor(weight, dtype=like.dtype, device=like.device).unsqueeze(-1)  # (P, 1)
     return float(weight)
 
@@ -205,12 +203,7 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
     chain: list[nn.Module | tuple[str, str | None]] = []
 
     def visit(prefix: str, layer: nn.Module) -> bool:
-        if (
-            layer._forward_hooks
-            or layer._forward_pre_hooks
-            or layer._backward_hooks
-            or layer._backward_pre_hooks
-        ):
+        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
             return False
         if type(layer) is nn.Sequential:
             return all(visit(f"{prefix}{name}.", child) for name, child in layer.named_children())

@@ -4,13 +4,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from countertrain.checks import check_training_data
 from countertrain.constraints import Constraints
 from countertrain.history import EpochRecord, History
 from countertrain.losses import cross_entropy, predict
@@ -37,6 +37,11 @@ _ELEMENTWISE_OPTIMIZERS = (
     "Adagrad",
     "Adadelta",
 )
+
+
+def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+    """Adam with the paper's learning rate."""
+    return torch.optim.Adam(parameters, lr=1e-3, fused=True)
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -66,7 +71,8 @@ class CounterfactualTrainer:
     """Counterfactuals that did not reach tau: replaced by their neighbour (as run), or dropped."""
     generate: Literal["sweep", "batch"] = "sweep"
     """One search before each epoch, shared out over its mini-batches; or one before each mini-batch."""
-    optimizer: OptimizerFactory = partial(torch.optim.Adam, lr=1e-3, fused=True)
+    optimizer: OptimizerFactory = adam
+    """Builds the optimiser from the parameters; any of torch's will do."""
     shuffle: bool = False
     """New mini-batches each epoch; the authors' program keeps the order of the rows."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
@@ -114,10 +120,8 @@ class CounterfactualTrainer:
         try:
             population = self._population(modules, x)
         except NotStackableError as reason:
-            return self._one_by_one(
-                str(reason), modules, seeds, x, y, validation, callbacks, checkpoint, resume
-            )
-        n_classes = _check_data(population, x, y, validation)
+            return self._one_by_one(str(reason), modules, seeds, x, y, validation, callbacks, checkpoint, resume)
+        n_classes = check_training_data(population, x, y, validation)
         constraints = (self.constraints or Constraints.infer(x)).to(x)
         n_ce = self._n_ce(len(x))
         sampler = Sampler(y, n_classes, seeds)
@@ -166,9 +170,7 @@ class CounterfactualTrainer:
                 n = n_ce // len(batches) + (i < n_ce % len(batches))
                 (group,) = self._search(state, x, y, constraints, n, searches).split(1)
             total, values = self.objective(population, x[rows], y[rows], group)
-            losses.append(
-                {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}
-            )
+            losses.append({"loss": total.detach(), **{name: value.detach() for name, value in values.items()}})
             if self.on_nonfinite == "skip" and not torch.isfinite(total).all():
                 continue
             state.optimizer.zero_grad()
@@ -202,19 +204,18 @@ class CounterfactualTrainer:
         with state.population.evaluating(), torch.no_grad():
             predicted = predict(state.population(factual))
         target = state.sampler.targets(predicted)
-        found = self.generator(
-            state.population, factual, target, constraints=constraints, epsilon=self.epsilon
-        )
+        found = self.generator(state.population, factual, target, constraints=constraints, epsilon=self.epsilon)
         log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
         x_plus = x[state.sampler.neighbours(target)]
         return pair_up(found, y[rows], x_plus, constraints, self.immature)
 
-    def _batches(self, sampler: Sampler, size: int, device: torch.device) -> tuple[Tensor, ...]:
+    def _batches(self, sampler: Sampler, size: int, device: torch.device) -> Sequence[Tensor]:
         """Rows of each mini-batch, (P, b): consecutive ones, or a new order for each model and epoch."""
         if self.shuffle:
-            return sampler.factuals(sampler.n_rows).split(self.batch_size, dim=1)
-        rows = torch.arange(sampler.n_rows, device=device).expand(size, -1)
-        return rows.split(self.batch_size, dim=1)
+            rows = sampler.factuals(sampler.n_rows)
+        else:
+            rows = torch.arange(sampler.n_rows, device=device).expand(size, -1)
+        return list(rows.split(self.batch_size, dim=1))
 
     def _n_ce(self, n_rows: int) -> int:
         if self.n_ce is None:
@@ -233,9 +234,7 @@ class CounterfactualTrainer:
                 raise NotStackableError("skipping an update is the affair of one model")
             kind = type(self.optimizer([torch.zeros(1, requires_grad=True)])).__name__
             if kind not in _ELEMENTWISE_OPTIMIZERS:
-                raise NotStackableError(
-                    f"the optimiser {kind} may look at all parameters of a model together"
-                )
+                raise NotStackableError(f"the optimiser {kind} may look at all parameters of a model together")
             population.verify(x[:2])
         return population
 
@@ -281,12 +280,8 @@ class CounterfactualTrainer:
         if not histories:
             raise NonFiniteLossError(merged.failures[0])
         for records in zip(*(history.records for history in histories), strict=True):
-            metrics = {
-                name: [value for r in records for value in r.metrics[name]] for name in records[0].metrics
-            }
-            merged.records.append(
-                replace(records[0], seconds=sum(r.seconds for r in records), metrics=metrics)
-            )
+            metrics = {name: [value for r in records for value in r.metrics[name]] for name in records[0].metrics}
+            merged.records.append(replace(records[0], seconds=sum(r.seconds for r in records), metrics=metrics))
         return merged
 
 
@@ -295,9 +290,7 @@ def _non_finite(curves: dict[str, Tensor], epoch: int) -> dict[int, str]:
     bad: dict[int, str] = {}
     for i in (~torch.isfinite(curves["loss"])).any(0).nonzero().flatten().tolist():
         batch = int((~torch.isfinite(curves["loss"][:, i])).nonzero()[0])
-        terms = [
-            name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])
-        ]
+        terms = [name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])]
         bad[i] = (
             f"the loss is not finite at epoch {epoch}, batch {batch + 1}, term {', '.join(terms) or 'loss'}; the model "
             f"keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
@@ -314,53 +307,3 @@ def _scores(population: Population, x: Tensor, y: Tensor, name: str) -> dict[str
         f"{name}_loss": cross_entropy(logits, y.expand(len(population), -1)).mean(-1),
         f"{name}_accuracy": correct,
     }
-
-
-def _check_data(
-    population: Population, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor] | None
-) -> int:
-    """Refuse what cannot be trained on; return the number of classes."""
-    for name, (rows, labels) in {"": (x, y), "validation ": validation or (x, y)}.items():
-        if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != x.shape[-1]:
-            raise ValueError(f"{name}x must have shape (n, D) with at least one row; got {tuple(rows.shape)}")
-        if labels.shape != rows.shape[:1]:
-            raise ValueError(
-                f"{name}y must have shape ({len(rows)},), one class per row of x; got {tuple(labels.shape)}"
-            )
-        if labels.dtype != torch.int64:
-            raise TypeError(
-                f"{name}y must hold class numbers as int64; got {labels.dtype}; convert with y.long()"
-            )
-        if not torch.isfinite(rows).all():
-            row, column = (~torch.isfinite(rows)).nonzero()[0].tolist()
-            raise ValueError(
-                f"{name}x must be finite; row {row}, feature {column} is {rows[row, column].item()}"
-            )
-    weights = next(iter(population.parameters.values()), x)
-    if weights.dtype != x.dtype or weights.device != x.device:
-        raise TypeError(
-            f"x is {x.dtype} on {x.device}, the model {weights.dtype} on {weights.device}; bring them together with .to()"
-        )
-    with population.evaluating(), torch.no_grad():
-        logits = population(x[:2].expand(len(population), -1, -1))
-    if logits.ndim != 3 or logits.shape[:2] != (len(population), len(x[:2])):
-        raise ValueError(
-            f"the model must map (n, D) rows to (n, K) logits; for {len(x[:2])} rows it returned "
-            f"{tuple(logits.shape[1:])}"
-        )
-    n_classes = logits.shape[-1]
-    if n_classes < 2:
-        raise ValueError(f"the model must return at least 2 logits, one a class; it returned {n_classes}")
-    for name, labels in {"": y, "validation ": y if validation is None else validation[1]}.items():
-        if labels.min() < 0 or labels.max() >= n_classes:
-            raise ValueError(
-                f"{name}y must lie in 0..{n_classes - 1}, as the model returns {n_classes} logits; "
-                f"got {int(labels.min())}..{int(labels.max())}"
-            )
-    empty = (torch.bincount(y, minlength=n_classes) == 0).nonzero().flatten().tolist()
-    if empty:
-        raise ValueError(
-            f"every class needs at least one training row; class {empty[0]} has none; add rows of it, or use a "
-            f"model with fewer than {n_classes} logits"
-        )
-    return n_classes

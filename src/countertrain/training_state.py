@@ -90,8 +90,8 @@ class TrainingState:
         state: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in meta["optimizer"].items()}
         for name, value in tensors.items():
             if name.startswith("optimizer."):
-                _, i, key = name.split(".", 2)
-                state.setdefault(int(i), {})[key] = value
+                _, place, key = name.split(".", 2)
+                state.setdefault(int(place), {})[key] = value
         self.optimizer.load_state_dict({"state": state, "param_groups": meta["param_groups"]})
         for i, stream in enumerate(self.sampler.streams):
             stream.set_state(tensors[f"stream.{i}"])

@@ -246,13 +246,9 @@ def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constra
     if not factual.is_floating_point():
         raise TypeError(f"factual must hold floats; got {factual.dtype}")
     if not torch.isfinite(factual).all():
-        raise ValueError(
-            f"factual must be finite; {int((~torch.isfinite(factual)).sum())} entries are NaN or infinite"
-        )
+        raise ValueError(f"factual must be finite; {int((~torch.isfinite(factual)).sum())} entries are NaN or infinite")
     if constraints is not None and constraints.n_features != factual.shape[-1]:
-        raise ValueError(
-            f"constraints are for {constraints.n_features} features, but factual has {factual.shape[-1]}"
-        )
+        raise ValueError(f"constraints are for {constraints.n_features} features, but factual has {factual.shape[-1]}")
 
 
 def _check_logits(logits: Tensor, pool: _Pool) -> None:

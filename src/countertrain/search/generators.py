@@ -40,7 +40,7 @@ class EnergyPenalty:
     def phi(k: int, n_steps: int) -> float:
         """The decay: a (b + k)^-0.9 with b = round(T / 25), a = b / 10; none at all for T <= 12."""
         b = round(n_steps / 25)
-        return b / 10 * (b + k) ** -0.9
+        return float(b / 10 * (b + k) ** -0.9)
 
 
 def generic(
@@ -78,6 +78,4 @@ def revise(
     tau: Weight = 0.75,
 ) -> Generator:
     """REVISE: the generic objective, searched in the latent space of a VAE."""
-    return Generator(
-        ((lambda_cost, distance),), space=LatentSpace(vae), rule=rule or SGD(), n_steps=n_steps, tau=tau
-    )
+    return Generator(((lambda_cost, distance),), space=LatentSpace(vae), rule=rule or SGD(), n_steps=n_steps, tau=tau)

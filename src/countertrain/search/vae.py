@@ -43,9 +43,7 @@ def vae_loss(vae: VAE, x: Tensor, noise: Tensor, *, decoder_penalty: float = 0.0
     return error + kl + decoder_penalty * penalty
 
 
-def fit_vae(
-    x: Tensor, *, seed: int = 0, epochs: int = 100, batch_size: int = 50, learning_rate: float = 1e-3
-) -> VAE:
+def fit_vae(x: Tensor, *, seed: int = 0, epochs: int = 100, batch_size: int = 50, learning_rate: float = 1e-3) -> VAE:
     """A VAE fitted to the training rows x (n, D), with Adam and shuffled batches."""
     if x.ndim != 2 or len(x) == 0:
         raise ValueError(f"x must have shape (n, D) with at least one row; got {tuple(x.shape)}")
