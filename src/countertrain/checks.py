@@ -56,7 +56,8 @@ def _check_model(population: Population, x: Tensor) -> int:
         logits = population(few.expand(len(population), -1, -1))
     if logits.ndim != 3 or logits.shape[:2] != (len(population), len(few)):
         raise ValueError(
-            f"the model must map (n, D) rows to (n, K) logits; for {len(few)} rows it returned {tuple(logits.shape[1:])}"
+            f"the model must map (n, D) rows to (n, K) logits; for {len(few)} rows it returned "
+            f"{tuple(logits.shape[1:])}"
         )
     if logits.shape[-1] < 2:
         raise ValueError(f"the model must return at least 2 logits, one a class; it returned {logits.shape[-1]}")

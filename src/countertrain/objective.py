@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -105,17 +105,17 @@ def _column(weight: float | Tensor) -> float | Tensor:
     return weight if isinstance(weight, float) else weight.squeeze(-1)
 
 
-def bl(*, lambda_clf: Weight = 1.0, **_: Any) -> Objective:
+def bl(*, lambda_clf: Weight = 1.0) -> Objective:
     """Conventional training, the paper's baseline: no search at all."""
     return Objective({"yloss": (lambda_clf, yloss)})
 
 
-def ar(*, lambda_clf: Weight = 1.0, lambda_adv: Weight = 0.25, **_: Any) -> Objective:
+def ar(*, lambda_clf: Weight = 1.0, lambda_adv: Weight = 0.25) -> Objective:
     """Ablation: nascent counterfactuals as adversarial examples, no divergence."""
     return Objective({"yloss": (lambda_clf, yloss), "advloss": (lambda_adv, advloss)})
 
 
-def cd(*, lambda_clf: Weight = 1.0, lambda_div: Weight = 0.5, lambda_reg: Weight = 0.1, **_: Any) -> Objective:
+def cd(*, lambda_clf: Weight = 1.0, lambda_div: Weight = 0.5, lambda_reg: Weight = 0.1) -> Objective:
     """Ablation: contrastive divergence with its ridge, no adversarial loss."""
     return Objective({"yloss": (lambda_clf, yloss), "div": (lambda_div, div), "ridge": (lambda_reg, ridge)})
 

@@ -121,10 +121,8 @@ class Population:
             assert weight is not None
             if len(self.modules) == 1:
                 weight = weight.unsqueeze(0)
-            if bias is None:
-                h = torch.bmm(weight, h)
-            else:
-                h = torch.baddbmm(bias.view(len(self.modules), -1, 1), weight, h)
+            column = None if bias is None else bias.view(len(self.modules), -1, 1)
+            h = torch.bmm(weight, h) if column is None else torch.baddbmm(column, weight, h)
         return h.transpose(-1, -2)
 
     def _run_vmap(self, x: Tensor) -> Tensor:

@@ -1,0 +1,141 @@
+"""Tables: the two that come with scikit-learn, and any CSV file with a header."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from countertrain.data.dataset import Dataset, Split, hold_out
+
+__all__ = ["breast_cancer", "digits", "read_csv"]
+
+_MAX_LEVELS = 50
+
+
+def breast_cancer(*, data_seed: int = 42) -> Dataset:
+    """Wisconsin diagnostic breast cancer, 569 rows of 30 measurements; bundled with scikit-learn."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
+    return _prepare(
+        "breast-cancer", "Breast cancer (Wisconsin)", frame, bunch.target, tuple(bunch.target_names), data_seed
+    )
+
+
+def digits(*, data_seed: int = 42) -> Dataset:
+    """Handwritten digits, 1797 images of 8 x 8 pixels scaled to [-1, 1]; bundled with scikit-learn."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = torch.from_numpy((bunch.data / 8.0 - 1.0).astype(np.float32))
+    y = torch.from_numpy(bunch.target.astype(np.int64))
+    train, validation, test = _thirds(bunch.target, data_seed)
+    d = x.shape[1]
+    return Dataset(
+        name="digits",
+        title="Handwritten digits (8 x 8)",
+        train=Split(x[train], y[train]),
+        validation=Split(x[validation], y[validation]),
+        test=Split(x[test], y[test]),
+        features=tuple(f"pixel {i // 8},{i % 8}" for i in range(d)),
+        classes=tuple(str(k) for k in range(10)),
+        centre=torch.full((d,), 8.0),
+        scale=torch.full((d,), 8.0),
+        domain=(-1.0, 1.0),
+    )
+
+
+def read_csv(path: Path, *, target: str | None = None, data_seed: int = 42) -> Dataset:
+    """A CSV file with a header, whose column `target` (or else its last one) is to be predicted.
+
+    Columns of numbers are standardised, all others one-hot coded.
+    """
+    try:
+        frame = pd.read_csv(path)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{path} cannot be read as a CSV file with a header: {error}") from error
+    if frame.shape[1] < 2 or len(frame) < 10:
+        raise ValueError(f"{path} needs at least 2 columns and 10 rows; it has {frame.shape[1]} and {len(frame)}")
+    target = target or str(frame.columns[-1])
+    if target not in frame.columns:
+        raise ValueError(f"{path} has no column {target!r} to predict; there are {', '.join(map(str, frame.columns))}")
+    missing = frame.columns[frame.isna().any()]
+    if len(missing):
+        raise ValueError(
+            f"{path} has missing values in {', '.join(map(str, missing))}; fill them in or drop those rows first"
+        )
+    labels, classes = pd.factorize(frame[target], sort=True)
+    counts = np.bincount(labels)
+    if not 2 <= len(classes) <= _MAX_LEVELS or counts.min() < 5:
+        raise ValueError(
+            f"column {target!r} of {path} must hold 2 to {_MAX_LEVELS} classes with at least 5 rows each; "
+            f"it has {len(classes)}, the rarest with {counts.min()}"
+        )
+    names = tuple(str(c) for c in classes)
+    return _prepare(path.stem, str(path.name), frame.drop(columns=target), labels, names, data_seed)
+
+
+def _prepare(
+    name: str,
+    title: str,
+    frame: pd.DataFrame,
+    y: NDArray[np.int64],
+    classes: tuple[str, ...],
+    data_seed: int,
+) -> Dataset:
+    """Standardise numbers with the mean and spread of the training rows; one-hot code everything else."""
+    y = np.asarray(y, dtype=np.int64)
+    train, validation, test = _thirds(y, data_seed)
+    blocks: list[NDArray[np.float64]] = []
+    features: list[str] = []
+    centre: list[float] = []
+    scale: list[float] = []
+    categories: list[slice] = []
+    for column in frame.columns:
+        values = frame[column]
+        if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+            numbers = values.to_numpy(dtype=np.float64)
+            if not np.isfinite(numbers).all():
+                raise ValueError(f"column {column!r} of {title} holds infinite values; replace or drop them")
+            features.append(str(column))
+            centre.append(float(numbers[train].mean()))
+            scale.append(float(numbers[train].std(ddof=1)) or 1.0)
+            blocks.append(((numbers - centre[-1]) / scale[-1])[:, None])
+            continue
+        codes, levels = pd.factorize(values.astype(str), sort=True)
+        if len(levels) > _MAX_LEVELS:
+            raise ValueError(
+                f"column {column!r} of {title} has {len(levels)} different texts, more than {_MAX_LEVELS}; "
+                "drop it or group its values"
+            )
+        categories.append(slice(len(features), len(features) + len(levels)))
+        features += [f"{column}={level}" for level in levels]
+        centre += [0.0] * len(levels)
+        scale += [1.0] * len(levels)
+        blocks.append(np.eye(len(levels))[codes])
+    x = torch.from_numpy(np.hstack(blocks).astype(np.float32))
+    labels = torch.from_numpy(y)
+    return Dataset(
+        name=name,
+        title=title,
+        train=Split(x[train], labels[train]),
+        validation=Split(x[validation], labels[validation]),
+        test=Split(x[test], labels[test]),
+        features=tuple(features),
+        classes=classes,
+        centre=torch.tensor(centre, dtype=torch.float32),
+        scale=torch.tensor(scale, dtype=torch.float32),
+        categories=tuple(categories),
+    )
+
+
+def _thirds(y: NDArray[np.int64], data_seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows for training (70 %), validation (10 %) and test (20 %), shuffled, the same mix of classes in each."""
+    rng = np.random.default_rng(data_seed)
+    test = hold_out(y, round(0.2 * len(y)), rng)
+    known = np.flatnonzero(~test)
+    held = hold_out(y[known], round(0.1 * len(y)), rng)
+    return rng.permutation(known[~held]), known[held], np.flatnonzero(test)

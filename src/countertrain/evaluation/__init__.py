@@ -1,0 +1,1 @@
+"""Evaluation: metrics of counterfactuals, robustness, attribution, and the paper's protocol."""

@@ -1,0 +1,90 @@
+"""Accuracy under attack: FGSM and PGD in the sup-norm, for one model or a population."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from countertrain.evaluation.metrics import accuracy
+from countertrain.losses import cross_entropy
+from countertrain.population import Population, as_population
+
+__all__ = ["fgsm", "pgd", "robust_accuracy"]
+
+
+def fgsm(
+    model: nn.Module | Population, x: Tensor, y: Tensor, *, epsilon: float, clip: tuple[float, float] | None = None
+) -> Tensor:
+    """Fast gradient sign method: one step of size epsilon up the loss. Rows (n, D), or (P, n, D) for a population."""
+    return _attack(model, x, y, x, epsilon=epsilon, step_size=epsilon, n_steps=1, clip=clip)
+
+
+def pgd(
+    model: nn.Module | Population,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilon: float,
+    step_size: float = 0.01,
+    n_steps: int = 40,
+    stream: torch.Generator | None = None,
+    clip: tuple[float, float] | None = None,
+) -> Tensor:
+    """Projected gradient descent: signed steps inside the epsilon-ball, from a random start if a `stream` is given."""
+    start = x
+    if stream is not None:
+        start = x + epsilon * (2 * torch.rand(x.shape, generator=stream, dtype=x.dtype).to(x.device) - 1)
+    return _attack(model, x, y, start, epsilon=epsilon, step_size=step_size, n_steps=n_steps, clip=clip)
+
+
+def robust_accuracy(
+    model: nn.Module | Population,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilons: Sequence[float],
+    attack: str = "fgsm",
+    seed: int = 0,
+    clip: tuple[float, float] | None = None,
+) -> Tensor:
+    """Accuracy of each model on attacked rows x (n, D), for each epsilon: (P, len(epsilons))."""
+    if attack not in ("fgsm", "pgd"):
+        raise ValueError(f"attack must be 'fgsm' or 'pgd'; got {attack!r}")
+    population = as_population(model)
+    rows, labels = x.expand(len(population), -1, -1), y.expand(len(population), -1)
+    results = []
+    for epsilon in epsilons:
+        if attack == "fgsm":
+            attacked = fgsm(model, rows, labels, epsilon=epsilon, clip=clip)
+        else:
+            stream = torch.Generator().manual_seed(seed)
+            attacked = pgd(model, rows, labels, epsilon=epsilon, stream=stream, clip=clip)
+        with torch.no_grad(), population.evaluating():
+            results.append(accuracy(population(attacked), labels))
+    return torch.stack(results, dim=-1)
+
+
+def _attack(
+    model: nn.Module | Population,
+    x: Tensor,
+    y: Tensor,
+    start: Tensor,
+    *,
+    epsilon: float,
+    step_size: float,
+    n_steps: int,
+    clip: tuple[float, float] | None,
+) -> Tensor:
+    population = as_population(model)
+    origin = x if x.ndim == 3 else x.unsqueeze(0)
+    current, labels = start.reshape(origin.shape), y.reshape(origin.shape[:-1])
+    with population.evaluating():
+        for _ in range(n_steps):
+            leaf = current.detach().requires_grad_()
+            with torch.enable_grad():
+                (grad,) = torch.autograd.grad(cross_entropy(population(leaf), labels).sum(), leaf)
+            current = current + step_size * grad.sign()
+            current = torch.minimum(torch.maximum(current, origin - epsilon), origin + epsilon)
+            if clip is not None:
+                current = current.clamp(*clip)
+    return current.detach().reshape(x.shape)

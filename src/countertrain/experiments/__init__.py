@@ -1,0 +1,1 @@
+"""Experiments: settings by name, run directories, evaluation of runs, demo and benchmarks."""

@@ -1,0 +1,219 @@
+"""A run directory: everything about one training run, written whole or not at all."""
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors, write_text
+from countertrain.data import Dataset, load
+from countertrain.evaluation.protocol import evaluate
+from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
+from countertrain.experiments.settings import Settings, SettingsError
+from countertrain.history import EpochRecord
+from countertrain.search.vae import VAE, fit_vae
+from countertrain.trainer import Callback
+
+__all__ = ["Run", "RunError", "default_folder", "open_run", "train"]
+
+
+class RunError(ValueError):
+    """A run directory cannot be used as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run: its settings, its data and its trained models, one a seed."""
+
+    folder: Path
+    settings: Settings
+    data: Dataset
+    models: Sequence[nn.Module]
+
+    def history(self) -> list[EpochRecord]:
+        """The epochs of training."""
+        lines = (self.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+        return [EpochRecord.from_json(json.loads(line)) for line in lines]
+
+    def records(
+        self,
+        *,
+        rounds: int,
+        individuals: int,
+        tau: float | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> pd.DataFrame:
+        """Evaluate on the test rows by the paper's protocol, and keep the records beside the weights."""
+        frame = evaluate(
+            self.models,
+            self.data.test.x,
+            self.data.test.y,
+            n_classes=self.data.n_classes,
+            constraints=build_constraints(self.settings, self.data, test_time=True),
+            protocol=build_protocol(self.settings, rounds=rounds, individuals=individuals, tau=tau),
+            progress=progress,
+        )
+        write_text(self.folder / "records.csv", frame.to_csv(index=False, float_format="%.6g"))
+        return frame
+
+
+def default_folder(settings: Settings) -> Path:
+    """The same settings always give the same name, so a finished run is never repeated."""
+    digest = hashlib.sha256(settings.to_toml().encode()).hexdigest()[:8]
+    return Path("runs") / f"{Path(settings.data).stem}-{settings.objective}-{settings.generator}-{digest}"
+
+
+def train(
+    settings: Settings,
+    folder: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Train the models of these settings into a folder; a finished run is only opened."""
+    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
+    data.columns(settings.immutable)  # an unknown feature is found out before anything is written
+    settings_path = folder / "settings.toml"
+    checkpoint = folder / "checkpoint.safetensors"
+    if settings_path.exists() and not overwrite:
+        _check_same(folder, settings)
+        if (folder / "weights.safetensors").exists():
+            return open_run(folder)
+        if checkpoint.exists() and not resume:
+            raise RunError(
+                f"{folder} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
+                "to start anew"
+            )
+    _make_writable(folder)
+    if not resume:
+        for leftover in (*folder.glob("checkpoint*.safetensors"), folder / "weights.safetensors"):
+            leftover.unlink(missing_ok=True)
+    write_text(settings_path, settings.to_toml())
+    write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
+    vae = _vae(folder, settings, data) if settings.generator == "revise" and settings.objective != "bl" else None
+    models = build_models(settings, data)
+    history = build_trainer(settings, data, vae).fit(
+        models,
+        data.train.x,
+        data.train.y,
+        validation=(data.validation.x, data.validation.y),
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+    lines = "".join(json.dumps(record.as_json()) + "\n" for record in history.records)
+    write_text(folder / "history.jsonl", lines)
+    write_tensors(folder / "weights.safetensors", _pack(models), {"seeds": list(settings.seeds)})
+    for leftover in folder.glob("checkpoint*.safetensors"):
+        leftover.unlink()
+    return Run(folder, settings, data, models)
+
+
+def open_run(folder: Path) -> Run:
+    """A finished run from its folder."""
+    settings = _read_settings(folder)
+    if not (folder / "weights.safetensors").exists():
+        raise RunError(f"{folder} holds an unfinished run; finish it with: countertrain train ... --resume")
+    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
+    models = build_models(settings, data)
+    tensors, _ = read_tensors(folder / "weights.safetensors")
+    for i, model in enumerate(models):
+        state = {name: tensor[i] if len(models) > 1 else tensor for name, tensor in tensors.items()}
+        mine = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        if mine != {name: tuple(tensor.shape) for name, tensor in state.items()}:
+            raise CheckpointError(
+                f"{folder / 'weights.safetensors'} is of another architecture than {folder / 'settings.toml'} says; "
+                "train again into a new folder"
+            )
+        model.load_state_dict(state)
+        model.eval()
+    return Run(folder, settings, data, models)
+
+
+def _pack(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """The plain state of one model; of several, their states stacked along a first axis."""
+    states = [model.state_dict() for model in models]
+    if len(states) == 1:
+        return dict(states[0])
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def _vae(folder: Path, settings: Settings, data: Dataset) -> VAE:
+    """The autoencoder of REVISE: read if it is there, else fitted to the training rows and kept."""
+    path = folder / "vae.safetensors"
+    if path.exists():
+        tensors, _ = read_tensors(path)
+        vae = VAE(data.n_features)
+        vae.load_state_dict(tensors)
+        return vae.requires_grad_(False).eval()
+    vae = fit_vae(data.train.x, seed=settings.data_seed)
+    write_tensors(path, vae.state_dict(), {})
+    return vae
+
+
+def _check_same(folder: Path, settings: Settings) -> None:
+    theirs, mine = _read_settings(folder).model_dump(), settings.model_dump()
+    for key, value in theirs.items():
+        if value != mine[key]:
+            raise RunError(
+                f"{folder} holds a run with other settings ({key} is {value!r} there, {mine[key]!r} here); "
+                "choose another --out, or add --overwrite"
+            )
+
+
+def _read_settings(folder: Path) -> Settings:
+    path = folder / "settings.toml"
+    if not path.is_file():
+        raise RunError(f"{folder} is not a run directory: it has no settings.toml; make one with: countertrain train")
+    try:
+        return Settings.from_toml(path.read_text(encoding="utf-8"))
+    except SettingsError as error:
+        raise RunError(f"{path}: {error}") from error
+
+
+def _make_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise RunError(
+            f"cannot write to the output folder {folder} ({error.strerror}); choose another with --out"
+        ) from error
+
+
+def _environment() -> dict[str, Any]:
+    packages = ("countertrain", "torch", "numpy", "scikit-learn", "safetensors")
+    return {
+        "versions": {name: metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree that runs, if it is one."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None

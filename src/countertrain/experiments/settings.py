@@ -1,0 +1,137 @@
+"""Settings as values: typed, frozen, written down as TOML; the paper's symbol stands in each description."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "parse_assignments"]
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or has a value that it cannot have; the message says which and what would do."""
+
+
+class Settings(BaseModel):
+    """All that decides what a training run computes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    data: str = Field(description="name of a data set, or path of a CSV file")
+    target_column: str | None = Field(None, description="column of a CSV file to predict; its last one if left out")
+    data_seed: int = Field(42, description="seed of the split, and of the synthetic data themselves")
+    profile: Literal["as-run", "as-written"] = Field(
+        "as-run", description="defaults of the authors' program, or of the paper's text"
+    )
+    objective: Literal["ct", "bl", "ar", "cd"] = Field("ct", description="the terms that are trained on")
+    generator: Literal["eccco", "generic", "revise"] = Field("eccco", description="the counterfactual search")
+    model: Literal["mlp", "linear", "lenet"] = Field("mlp", description="architecture")
+    hidden: tuple[int, ...] = Field((32,), description="units of each hidden layer of the mlp")
+    init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="one model each, trained as one population")
+    immutable: tuple[str, ...] = Field((), description="features that people cannot change")
+
+    epochs: int = Field(100, ge=0)
+    batch_size: int = Field(30, ge=1)
+    learning_rate: float = Field(1e-3, gt=0, description="of Adam, for the weights")
+    shuffle: bool = Field(False, description="new mini-batches each epoch")
+    burn_in: float = Field(0.0, ge=0, le=1, description="share of epochs without search")
+    n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals an epoch; 1000 or all rows if left out")
+    generate: Literal["sweep", "batch"] = Field("sweep", description="one search an epoch, or one a mini-batch")
+    immature: Literal["neighbour", "drop"] = Field("neighbour", description="what becomes of immature ones")
+    on_nonfinite: Literal["stop", "skip"] = Field("stop", description="what to do about a loss that is not finite")
+
+    lambda_clf: float = Field(1.0, ge=0, description="weight of yloss")
+    lambda_div: float = Field(0.5, ge=0, description="lambda_div, weight of the divergence")
+    lambda_adv: float = Field(0.25, ge=0, description="lambda_adv, weight of the adversarial loss")
+    lambda_reg: float = Field(0.1, ge=0, description="lambda_reg, weight of the ridge")
+    epsilon: float = Field(0.3, gt=0, description="epsilon, reach of nascent counterfactuals")
+
+    n_steps: int = Field(30, ge=0, description="T, most steps of a search")
+    tau: float = Field(0.75, gt=0, lt=1, description="tau, probability at which a counterfactual is mature")
+    step_size: float = Field(0.1, gt=0, description="eta, step size of the search")
+    lambda_cost: float = Field(0.001, ge=0, description="lambda_cst, weight of the distance")
+    lambda_egy: float = Field(5.0, ge=0, description="lambda_egy, weight of the energy (eccco)")
+    energy_schedule: bool = Field(True, description="phi(k), whether the energy's weight decays")
+    energy_square: float = Field(1e-3, ge=0, description="rho, weight of the squared energy")
+    n_sigma: float = Field(2.0, ge=0, description="n_sigma, width of the inferred domain")
+    length_scale: float = Field(5.0, gt=0, description="of the kernel in IP*")
+
+    @classmethod
+    def resolve(cls, data: str, overrides: Mapping[str, Any] | None = None) -> Self:
+        """Defaults of the profile, then the paper's final settings of a named data set, then the overrides."""
+        overrides = dict(overrides or {})
+        unknown = [key for key in overrides if key not in cls.model_fields]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], cls.model_fields, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "`countertrain list settings` shows them all"
+            raise SettingsError(f"unknown setting {unknown[0]!r}; {hint}")
+        profile = overrides.get("profile", "as-run")
+        values = {"data": data, **PROFILES.get(str(profile), {}), **FINAL.get(data, {}), **overrides}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise SettingsError(_one_sentence(error)) from error
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Settings as `to_toml` wrote them."""
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"the settings are not valid TOML: {error}") from error
+        except ValidationError as error:
+            raise SettingsError(_one_sentence(error)) from error
+
+    def to_toml(self) -> str:
+        """Every setting, fully resolved."""
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "as-run": {},
+    "as-written": {
+        "step_size": 0.25,
+        "energy_schedule": False,
+        "energy_square": 0.0,
+        "n_sigma": 3.0,
+        "immature": "drop",
+        "length_scale": 0.5,
+    },
+}
+"""Where paper and program differ, both values exist by name (REFERENCE: what produced the published tables)."""
+
+FINAL: dict[str, dict[str, Any]] = {
+    "ls": {"tau": 0.5, "lambda_reg": 0.01, "n_ce": 1000},
+    "circles": {"tau": 0.5, "lambda_reg": 0.5, "n_ce": 1000},
+    "moons": {"tau": 0.9, "lambda_reg": 0.25, "n_ce": 1000},
+    "ol": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 1000},
+    "loans": {"model": "linear", "epochs": 50},
+}
+"""Final settings of the named data sets; what is not here is the default."""
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, Any]:
+    """`["tau=0.5", "seeds=[0, 1]"]` as settings; values are TOML, bare words are texts."""
+    parsed: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"a setting is given as NAME=VALUE, for example tau=0.5; got {assignment!r}")
+        try:
+            parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[key.strip()] = value.strip()
+    return parsed
+
+
+def _one_sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+    said = (
+        first["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("Extra inputs", "extra keys")
+    )
+    return f"setting {name!r} {said[0].lower()}{said[1:]}; got {first['input']!r}"
