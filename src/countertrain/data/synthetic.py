@@ -25,7 +25,8 @@ def _blobs(y: Labels, rng: np.random.Generator, *, spread: float) -> Points:
 def _circles(y: Labels, rng: np.random.Generator) -> Points:
     angle = rng.uniform(0, 2 * np.pi, len(y))
     radius = np.where(y == 1, 1.0, 0.01)
-    return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(scale=0.15, size=(len(y), 2))
+    centre = radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    return np.asarray(centre + rng.normal(scale=0.15, size=(len(y), 2)))
 
 
 def _moons(y: Labels, rng: np.random.Generator) -> Points:

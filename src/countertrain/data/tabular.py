@@ -20,9 +20,8 @@ def breast_cancer(*, data_seed: int = 42) -> Dataset:
 
     bunch = load_breast_cancer()
     frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
-    return _prepare(
-        "breast-cancer", "Breast cancer (Wisconsin)", frame, bunch.target, tuple(bunch.target_names), data_seed
-    )
+    classes = tuple(str(name) for name in bunch.target_names)
+    return _prepare("breast-cancer", "Breast cancer (Wisconsin)", frame, bunch.target, classes, data_seed)
 
 
 def digits(*, data_seed: int = 42) -> Dataset:

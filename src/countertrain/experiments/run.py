@@ -205,15 +205,13 @@ def _environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree that runs, if it is one."""
+    """The commit of the source tree that runs, if this file is under version control."""
+    here = Path(__file__)
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=12"]):
+            answer = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, timeout=10)
+            if answer.returncode:
+                return None
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None
+    return answer.stdout.strip()

@@ -1,0 +1,5 @@
+"""`python -m countertrain`."""
+
+from countertrain.cli import main
+
+main()

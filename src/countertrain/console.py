@@ -1,0 +1,117 @@
+"""What people see in the terminal: tables and progress."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from countertrain.evaluation.comparison import Reduction
+from countertrain.experiments.explain import Explanation
+from countertrain.experiments.scores import OUTCOMES
+from countertrain.history import EpochRecord
+from countertrain.trainer import Callback
+
+__all__ = ["console", "counting", "explanation_table", "reduction_table", "score_table", "training_bar"]
+
+console = Console(highlight=False)
+_SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge"}
+
+
+def _progress() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+        console=Console(stderr=True, highlight=False),
+        disable=not Console(stderr=True).is_terminal,
+    )
+
+
+@contextmanager
+def training_bar(description: str, n_epochs: int) -> Iterator[Callback]:
+    """A bar that shows epochs, time left, the share of mature counterfactuals and each loss term.
+
+    Where nobody watches (no terminal), a line every tenth of the way instead.
+    """
+    with _progress() as progress:
+        task = progress.add_task(description, total=n_epochs, note="")
+
+        def show(record: EpochRecord) -> None:
+            note = "  ".join(
+                f"{label} {sum(values) / len(values):.3g}"
+                for name, label in _SHOWN.items()
+                if (values := record.metrics.get(name))
+            )
+            progress.update(task, completed=record.epoch, note=note)
+            if progress.disable and record.epoch % max(1, n_epochs // 10) == 0:
+                console.print(f"{description}  epoch {record.epoch}/{n_epochs}  {note}", soft_wrap=True)
+
+        yield show
+
+
+@contextmanager
+def counting(description: str) -> Iterator[Any]:
+    """A bar for work that reports how much of it is done."""
+    with _progress() as progress:
+        task = progress.add_task(description, total=None, note="")
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:
+    """Outcomes of one or two runs side by side; +- is the standard deviation over training seeds."""
+    table = Table(title=escape(title), title_justify="left", caption_justify="left")
+    table.add_column("outcome")
+    for name, frame in columns.items():
+        table.add_column(f"{name} ({len(frame)} seed{'s' if len(frame) > 1 else ''})", justify="right")
+    for outcome, label in OUTCOMES.items():
+        table.add_row(label, *(_with_spread(frame[outcome]) for frame in columns.values()))
+    if any(len(frame) > 1 for frame in columns.values()):
+        table.caption = "+- standard deviation over training seeds"
+    return table
+
+
+def reduction_table(reductions: Sequence[Reduction]) -> Table:
+    """By how many percent implausibility and cost are lower than for the baseline."""
+    table = Table(title="Reduction against the baseline", title_justify="left", caption_justify="left")
+    for heading in ("metric", "reduction", "sd over training seeds", "sd over evaluation rounds", "CT", "BL", ""):
+        table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
+    for r in reductions:
+        seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
+        name = {"ip": "IP", "ip_star": "IP*", "cost": "cost"}.get(r.metric, r.metric)
+        star = "*" if r.significant else ""
+        table.add_row(
+            name, f"{r.percent:.1f} %", seeds, f"{r.round_sd:.1f}", f"{r.treated:.4g}", f"{r.baseline:.4g}", star
+        )
+    table.caption = (
+        "* 99 % interval over evaluation rounds of the trained pair excludes 0; it says nothing of other seeds"
+    )
+    return table
+
+
+def explanation_table(e: Explanation) -> Table:
+    """A person's row beside its counterfactual, changes first."""
+    table = Table(title=f"Row {e.row}: {escape(e.decision)} -> {escape(e.target)}", title_justify="left")
+    for heading in ("feature", "now", "would be", "change"):
+        table.add_column(heading, justify="left" if heading == "feature" else "right")
+    order = sorted(range(len(e.features)), key=lambda i: not e.changed[i])
+    for i in order:
+        name = escape(e.features[i]) + (" (immutable)" if e.immutable[i] else "")
+        if e.changed[i]:
+            difference = f"{e.after[i] - e.before[i]:+.4g}"
+            table.add_row(f"[bold]{name}[/]", f"{e.before[i]:.4g}", f"[bold]{e.after[i]:.4g}[/]", difference)
+        else:
+            table.add_row(f"[dim]{name}[/]", f"[dim]{e.before[i]:.4g}[/]", "[dim]same[/]", "")
+    return table
+
+
+def _with_spread(values: "pd.Series[float]") -> str:
+    mean = f"{values.mean():.4g}"
+    return mean if len(values) == 1 else f"{mean} +- {values.std(ddof=1):.2g}"

@@ -1,0 +1,64 @@
+"""What a run is worth: predictive scores and counterfactual outcomes, for each of its models."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+
+from countertrain.evaluation.metrics import accuracy, f1
+from countertrain.evaluation.robustness import robust_accuracy
+from countertrain.experiments.run import Run
+from countertrain.population import Population
+
+__all__ = ["OUTCOMES", "ROBUST_EPSILON", "Scores", "score"]
+
+ROBUST_EPSILON = 0.1
+OUTCOMES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "fgsm": f"accuracy under FGSM, epsilon {ROBUST_EPSILON}",
+    "pgd": f"accuracy under PGD, epsilon {ROBUST_EPSILON}",
+    "validity": "validity of counterfactuals",
+    "maturity": "share that reach tau",
+    "ip": "IP, implausibility (lower is better)",
+    "ip_star": "IP*, divergence (lower is better)",
+    "cost": "cost, l1 distance (lower is better)",
+    "sparsity": "share of features left alone",
+}
+"""Names and descriptions of all outcomes, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Outcomes of the models of a run."""
+
+    table: pd.DataFrame
+    """A row for each model, a column for each outcome."""
+    records: pd.DataFrame
+    """A row for each model, energy weight and round."""
+
+
+def score(
+    run: Run,
+    *,
+    rounds: int,
+    individuals: int,
+    tau: float | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Scores:
+    """Evaluate a run on its test rows."""
+    records = run.records(rounds=rounds, individuals=individuals, tau=tau, progress=progress)
+    population, test = Population(run.models), run.data.test
+    labels = test.y.expand(len(population), -1)
+    with torch.no_grad(), population.evaluating():
+        logits = population(test.x.expand(len(population), -1, -1))
+    table = pd.DataFrame({"accuracy": accuracy(logits, labels).tolist(), "f1": f1(logits, labels).tolist()})
+    for attack in ("fgsm", "pgd"):
+        under = robust_accuracy(population, test.x, test.y, epsilons=[ROBUST_EPSILON], attack=attack)
+        table[attack] = under[:, 0].tolist()
+    means = records.groupby("model").mean(numeric_only=True)
+    for name in OUTCOMES:
+        if name not in table:
+            table[name] = means[name].to_numpy()
+    return Scores(table, records)
