@@ -14,12 +14,16 @@ from countertrain.console import (
     console,
     counting,
     explanation_table,
+    measurement_table,
+    panel_table,
     reduction_table,
     score_table,
     training_bar,
 )
 from countertrain.data import catalogue
 from countertrain.evaluation.comparison import compare
+from countertrain.experiments.bench import bench as run_bench
+from countertrain.experiments.demo import demo as run_demo
 from countertrain.experiments.explain import explain as explain_row
 from countertrain.experiments.run import Run, default_folder, open_run
 from countertrain.experiments.run import train as train_run
@@ -186,6 +190,35 @@ def list_(
         console.print(table)
     else:
         raise ValueError(f"list shows 'data' or 'settings'; got {what!r}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("demo"),
+) -> None:
+    """Run the main job on embedded data (under a minute) and write a report to look at.
+
+    The paper's Figure 1: a linear model on loan-like data, conventional and CT, with and without `age` immutable; and
+    five conventional and five CT models of breast cancer, compared.
+    """
+    done = run_demo(out, watch=training_bar, progress=counting)
+    console.print(panel_table(done.panels))
+    console.print(score_table("Breast cancer", {name: s.table for name, s in done.scores.items()}))
+    console.print(reduction_table(done.reductions))
+    console.print(f"report: {done.report}")
+
+
+@app.command()
+def bench(
+    repeats: Annotated[int, typer.Option(help="Turns of each measurement; the fastest counts.", min=1)] = 15,
+    population: Annotated[int, typer.Option(help="Models trained at once.", min=2)] = 64,
+    epochs: Annotated[int, typer.Option(help="Epochs of the population run.", min=1)] = 100,
+) -> None:
+    """Measure speed as ratios, side by side in one run (a few minutes)."""
+    results = run_bench(
+        repeats=repeats, population=population, epochs=epochs, say=lambda t: typer.echo(f"... {t}", err=True)
+    )
+    console.print(measurement_table(results))
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -11,12 +11,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from countertrain.evaluation.comparison import Reduction
+from countertrain.experiments.bench import Measurement
+from countertrain.experiments.demo import PanelResult
 from countertrain.experiments.explain import Explanation
 from countertrain.experiments.scores import OUTCOMES
 from countertrain.history import EpochRecord
 from countertrain.trainer import Callback
 
-__all__ = ["console", "counting", "explanation_table", "reduction_table", "score_table", "training_bar"]
+__all__ = [
+    "console",
+    "counting",
+    "explanation_table",
+    "measurement_table",
+    "panel_table",
+    "reduction_table",
+    "score_table",
+    "training_bar",
+]
 
 console = Console(highlight=False)
 _SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge"}
@@ -93,6 +104,28 @@ def reduction_table(reductions: Sequence[Reduction]) -> Table:
     table.caption = (
         "* 99 % interval over evaluation rounds of the trained pair excludes 0; it says nothing of other seeds"
     )
+    return table
+
+
+def panel_table(panels: Sequence[PanelResult]) -> Table:
+    """Figure 1 in numbers."""
+    table = Table(title="Loans: a linear model, rejected applicants explained", title_justify="left")
+    for heading in ("panel", "weight of age / debt", "IP", "cost", "validity", "accuracy"):
+        table.add_column(heading, justify="left" if heading == "panel" else "right")
+    for p in panels:
+        numbers = (f"{p.age_weight:.2f}", f"{p.ip:.2f}", f"{p.cost:.2f}", f"{p.validity:.0%}", f"{p.accuracy:.1%}")
+        table.add_row(p.panel.title, *numbers)
+    return table
+
+
+def measurement_table(measurements: Sequence[Measurement]) -> Table:
+    """Speed, with the bar that each measurement has to pass."""
+    table = Table(title="Speed, one thread", title_justify="left")
+    for heading in ("measurement", "value", "bar", "", "note"):
+        table.add_column(heading, justify="right" if heading in ("value", "bar") else "left")
+    for m in measurements:
+        bar = f"{'>=' if m.at_least else '<='} {m.bar:g}"
+        table.add_row(m.what, f"{m.value:.2f} {m.unit}", bar, "ok" if m.holds else "[bold red]missed[/]", m.note)
     return table
 
 
