@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from countertrain.data.dataset import Dataset
+from countertrain.data.real import TABLES, mnist, table
 from countertrain.data.synthetic import SYNTHETIC, make
 from countertrain.data.tabular import breast_cancer, digits, read_csv
 
@@ -18,6 +19,8 @@ class _Loader(Protocol):
 
 _LOADERS: dict[str, tuple[str, _Loader]] = {
     **{name: (title, partial(make, name)) for name, (title, _, _) in SYNTHETIC.items()},
+    **{name: (spec.title, partial(table, name)) for name, spec in TABLES.items()},
+    "mnist": ("MNIST, handwritten digits of 28 x 28 pixels", mnist),
     "breast-cancer": ("Breast cancer (Wisconsin), 30 features", breast_cancer),
     "digits": ("Handwritten digits, 8 x 8 pixels", digits),
 }

@@ -1,5 +1,6 @@
 """Tables: the two that come with scikit-learn, and any CSV file with a header."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 
 from countertrain.data.dataset import Dataset, Split, hold_out
 
-__all__ = ["breast_cancer", "digits", "read_csv"]
+__all__ = ["assemble", "breast_cancer", "digits", "read_csv"]
+
+Rows = NDArray[np.int64]
 
 _MAX_LEVELS = 50
 
@@ -85,9 +88,25 @@ def _prepare(
     classes: tuple[str, ...],
     data_seed: int,
 ) -> Dataset:
-    """Standardise numbers with the mean and spread of the training rows; one-hot code everything else."""
+    """A data set split at random, scaled by its training rows."""
     y = np.asarray(y, dtype=np.int64)
     train, validation, test = _thirds(y, data_seed)
+    return assemble(name, title, frame, y, classes, splits=(train, validation, test), fit_on=train)
+
+
+def assemble(
+    name: str,
+    title: str,
+    frame: pd.DataFrame,
+    y: NDArray[np.int64],
+    classes: tuple[str, ...],
+    *,
+    splits: tuple[Rows, Rows, Rows],
+    fit_on: Rows,
+    categorical: Collection[str] = (),
+    protected: tuple[str, ...] = (),
+) -> Dataset:
+    """Columns of numbers standardised by mean and spread of the rows `fit_on`, all others one-hot coded in place."""
     blocks: list[NDArray[np.float64]] = []
     features: list[str] = []
     centre: list[float] = []
@@ -95,13 +114,14 @@ def _prepare(
     categories: list[slice] = []
     for column in frame.columns:
         values = frame[column]
-        if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+        numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+        if numeric and column not in categorical:
             numbers = values.to_numpy(dtype=np.float64)
             if not np.isfinite(numbers).all():
                 raise ValueError(f"column {column!r} of {title} holds infinite values; replace or drop them")
             features.append(str(column))
-            centre.append(float(numbers[train].mean()))
-            scale.append(float(numbers[train].std(ddof=1)) or 1.0)
+            centre.append(float(numbers[fit_on].mean()))
+            scale.append(float(numbers[fit_on].std(ddof=1)) or 1.0)
             blocks.append(((numbers - centre[-1]) / scale[-1])[:, None])
             continue
         codes, levels = pd.factorize(values.astype(str), sort=True)
@@ -117,21 +137,23 @@ def _prepare(
         blocks.append(np.eye(len(levels))[codes])
     x = torch.from_numpy(np.hstack(blocks).astype(np.float32))
     labels = torch.from_numpy(y)
+    train, validation, test = (Split(x[rows], labels[rows]) for rows in splits)
     return Dataset(
         name=name,
         title=title,
-        train=Split(x[train], labels[train]),
-        validation=Split(x[validation], labels[validation]),
-        test=Split(x[test], labels[test]),
+        train=train,
+        validation=validation,
+        test=test,
         features=tuple(features),
         classes=classes,
         centre=torch.tensor(centre, dtype=torch.float32),
         scale=torch.tensor(scale, dtype=torch.float32),
         categories=tuple(categories),
+        protected=protected,
     )
 
 
-def _thirds(y: NDArray[np.int64], data_seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _thirds(y: NDArray[np.int64], data_seed: int) -> tuple[Rows, Rows, Rows]:
     """Rows for training (70 %), validation (10 %) and test (20 %), shuffled, the same mix of classes in each."""
     rng = np.random.default_rng(data_seed)
     test = hold_out(y, round(0.2 * len(y)), rng)

@@ -109,6 +109,11 @@ FINAL: dict[str, dict[str, Any]] = {
     "circles": {"tau": 0.5, "lambda_reg": 0.5, "n_ce": 1000},
     "moons": {"tau": 0.9, "lambda_reg": 0.25, "n_ce": 1000},
     "ol": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 1000},
+    "adult": {"tau": 0.75, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
+    "california": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
+    "credit": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
+    "gmsc": {"tau": 0.5, "lambda_reg": 0.5, "n_ce": 5000, "batch_size": 1000},
+    "mnist": {"tau": 0.5, "lambda_reg": 0.01, "n_ce": 5000, "batch_size": 1000},
     "loans": {"model": "linear", "epochs": 50, "tau": 0.5, "lambda_reg": 0.25},
 }
 """Final settings of the named data sets; what is not here is the default."""

@@ -1,0 +1,63 @@
+"""Where data files lie: the folder named by COUNTERTRAIN_DATA, else the user's cache, else their public source."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["DataFileError", "cache_folder", "content", "fetch", "find"]
+
+_VARIABLE = "COUNTERTRAIN_DATA"
+
+
+class DataFileError(ValueError):
+    """A data file is missing, damaged or not what it should be; the message says which and what to do."""
+
+
+def cache_folder() -> Path:
+    """Where downloaded files are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "countertrain"
+
+
+def find(name: str) -> Path | None:
+    """The file of this name in the folder named by COUNTERTRAIN_DATA, or in the cache."""
+    named = os.environ.get(_VARIABLE)
+    if named and not Path(named).is_dir():
+        raise DataFileError(f"{_VARIABLE} names {named}, which is not a folder; correct or unset it")
+    folders = [Path(named)] if named else []
+    for folder in (*folders, cache_folder()):
+        if (folder / name).is_file():
+            return folder / name
+    return None
+
+
+def content(path: Path) -> bytes:
+    """The uncompressed content of a gzip file."""
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataFileError(f"{path} is not a whole gzip file ({error}); delete it, and get it again") from error
+
+
+def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str | None = None) -> Path:
+    """The file from its public source into the cache; an interrupted download leaves nothing behind.
+
+    `wanted` is the name of the file that a user would have to bring instead, if that is another one.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{os.getpid()}"
+    try:
+        download(temporary)
+        temporary.replace(folder / name)
+    except Exception as error:  # whatever the network, a proxy or the source may do
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DataFileError(
+            f"{wanted or name} is neither in the folder named by the environment variable {_VARIABLE} nor in {folder}, "
+            f"and could not be downloaded from {source} ({why}); put the file into a folder and set {_VARIABLE} to it, "
+            "or try again with a network"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return folder / name
