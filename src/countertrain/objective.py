@@ -69,6 +69,8 @@ class Objective:
         self, model: Population, x: Tensor, y: Tensor, group: Group | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Total loss of each model (P,) and each term by name, for rows (P, b, D) and labels (P, b)."""
+        if group is not None and group.size == 0:  # fewer counterfactuals than mini-batches
+            group = None
         state = _forward(model, x, y, group)
         total = x.new_zeros(len(model))
         values: dict[str, Tensor] = {}
@@ -85,7 +87,7 @@ class Objective:
 
 def _forward(model: Population, x: Tensor, y: Tensor, group: Group | None) -> TermState:
     """One pass over real rows and counterfactuals together."""
-    if group is None or group.size == 0:
+    if group is None:
         logits = model(x)
         nothing = logits.new_zeros(len(model), 0)
         return TermState(logits, cross_entropy(logits, y), group, nothing, nothing, nothing)  # type: ignore[arg-type]

@@ -176,7 +176,9 @@ class CounterfactualTrainer:
             state.optimizer.zero_grad()
             total.sum().backward()  # a sum: models do not see one another
             state.optimizer.step()
-        curves = {name: torch.stack([loss[name] for loss in losses]) for name in losses[-1]}  # (batches, P)
+        names = dict.fromkeys(name for loss in losses for name in loss)
+        nothing = torch.zeros_like(losses[0]["loss"])
+        curves = {name: torch.stack([loss.get(name, nothing) for loss in losses]) for name in names}  # (batches, P)
         metrics = {name: curve.mean(0) for name, curve in curves.items()}
         if searches:
             metrics |= {name: torch.stack([s[name] for s in searches]).mean(0) for name in searches[0]}

@@ -16,6 +16,7 @@ from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchSt
 
 __all__ = ["Generator"]
 
+_BUDGET = 2**23  # numbers in one tensor of rows: 32 MB of float32; more rows are searched one part after another
 _LOOK_EVERY = 3  # steps between two looks at how many rows still move
 _WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
 
@@ -61,10 +62,16 @@ class Generator:
         _check_rows(factual, target, len(population), constraints)
         if not stacked:
             factual, target = factual.unsqueeze(0), target.unsqueeze(0)
+        size, n, d = factual.shape
+        rows = max(1, _BUDGET // (size * max(d, 32)))
         with population.evaluating(), torch.no_grad():
-            pool = self._start(population, factual, target, constraints, epsilon)
-            found = self._walk(population, pool, constraints) if target.numel() else pool
-        result = Counterfactuals(factual, target, found.x, found.nascent, found.mature, found.n_steps)
+            found = [
+                self._walk(
+                    population, self._start(population, factual, target, constraints, epsilon, part), constraints
+                )
+                for part in (slice(first, first + rows) for first in range(0, max(n, 1), rows))
+            ]
+        result = Counterfactuals(factual, target, *(_joined(found, f) for f in ("x", "nascent", "mature", "n_steps")))
         if stacked:
             return result
         return Counterfactuals(**{f.name: getattr(result, f.name).squeeze(0) for f in fields(result)})
@@ -81,11 +88,18 @@ class Generator:
         target: Tensor,
         constraints: Constraints | None,
         epsilon: Weight,
+        part: slice,
     ) -> "_Pool":
+        """The pool of some of the rows, before the first step."""
         size = len(factual)
+        factual, target = factual[:, part], target[:, part]
         if population.rows_last:
             factual = factual.transpose(1, 2).contiguous().transpose(1, 2)
-        tau = per_model(self.tau, size, factual)
+
+        def share(weight: Weight) -> float | Tensor:
+            value = per_model(weight, size, factual)
+            return value[:, part] if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] > 1 else value
+
         z = self.space.encode(factual)
         low, high = (None, None) if constraints is None else constraints.to(factual).box(factual)
         return _Pool(
@@ -100,12 +114,14 @@ class Generator:
             n_steps=torch.zeros_like(target),
             memory=self.rule.init(z),
             # p >= tau, said of the loss: p = exp(-yloss)
-            limit=-torch.as_tensor(tau, dtype=factual.dtype, device=factual.device).log(),
-            epsilon=per_model(epsilon, size, factual),
-            weights=tuple(per_model(weight, size, factual) for weight, _ in self.penalties),
+            limit=-torch.as_tensor(share(self.tau), dtype=factual.dtype, device=factual.device).log(),
+            epsilon=share(epsilon),
+            weights=tuple(share(weight) for weight, _ in self.penalties),
         )
 
     def _walk(self, population: Any, pool: "_Pool", constraints: Constraints | None) -> "_Pool":
+        if not pool.target.numel():
+            return pool
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
         for done in range(self.n_steps + 1):
             last = done == self.n_steps
@@ -212,6 +228,12 @@ class _Pool:
             mature=_put(everyone.mature, where, self.mature),
             n_steps=_put(everyone.n_steps, where, self.n_steps),
         )
+
+
+def _joined(pools: Sequence[_Pool], field: str) -> Tensor:
+    """A result of all parts together."""
+    parts = [getattr(pool, field) for pool in pools]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _take(value: Any, rows: Tensor) -> Any:
