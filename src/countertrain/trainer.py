@@ -166,8 +166,8 @@ class CounterfactualTrainer:
             groups = self._search(state, x, y, constraints, n_ce, searches).split(len(batches))
         for i, rows in enumerate(batches):
             group = groups[i]
-            if searching and self.generate == "batch":
-                n = n_ce // len(batches) + (i < n_ce % len(batches))
+            n = n_ce // len(batches) + (i < n_ce % len(batches))
+            if searching and self.generate == "batch" and n:
                 (group,) = self._search(state, x, y, constraints, n, searches).split(1)
             total, values = self.objective(population, x[rows], y[rows], group)
             losses.append({"loss": total.detach(), **{name: value.detach() for name, value in values.items()}})

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from countertrain.population import Population
 
-__all__ = ["integrated_gradients", "sensitivity", "standardise"]
+__all__ = ["integrated_gradients", "relu_network_gradients", "sensitivity", "standardise"]
 
 
 def integrated_gradients(model: nn.Module, x: Tensor, y: Tensor, baseline: Tensor, *, n_steps: int = 50) -> Tensor:
@@ -19,6 +19,27 @@ def integrated_gradients(model: nn.Module, x: Tensor, y: Tensor, baseline: Tenso
             x, baselines=baseline.expand_as(x), target=y, n_steps=n_steps, internal_batch_size=max(len(x), 10_000)
         )
     return attributed.detach()
+
+
+def relu_network_gradients(model: nn.Module, x: Tensor, y: Tensor, baseline: Tensor) -> Tensor | None:
+    """Integrated gradients of a linear model, or of a network with one hidden layer of ReLUs, in closed form.
+
+    Along the straight way from baseline to x each hidden unit is active on one stretch, whose share of the way is known
+    exactly: no steps, no error. None for any other module.
+    """
+    layers = list(model.children()) if type(model) is nn.Sequential else []
+    kinds = [type(layer) for layer in layers]
+    with torch.no_grad():
+        if kinds == [nn.Linear]:
+            return (x - baseline) * layers[0].weight[y]  # type: ignore[index]
+        if kinds != [nn.Linear, nn.ReLU, nn.Linear]:
+            return None
+        hidden, out = layers[0], layers[2]
+        start, end = hidden(baseline), hidden(x)  # (H,), (n, H)
+        up = end - start
+        crossing = (-start / torch.where(up == 0, 1, up)).clamp(0, 1)
+        active = torch.where(up > 0, 1 - crossing, torch.where(up < 0, crossing, (start > 0).to(x.dtype)))  # (n, H)
+        return (x - baseline) * ((active * out.weight[y]) @ hidden.weight)  # type: ignore[index, operator]
 
 
 def standardise(mean_attribution: Tensor) -> Tensor:
@@ -50,6 +71,9 @@ def sensitivity(
     for _ in range(rounds):
         drawn = torch.randint(len(x), (rows,), generator=stream).to(x.device)
         baseline = (2 * torch.rand(x.shape[1], generator=stream, dtype=x.dtype) - 1).to(x.device)
-        g = integrated_gradients(model, x[drawn], y[drawn], baseline, n_steps=n_steps).mean(0)  # (D,)
+        attributed = relu_network_gradients(model, x[drawn], y[drawn], baseline)
+        if attributed is None:
+            attributed = integrated_gradients(model, x[drawn], y[drawn], baseline, n_steps=n_steps)
+        g = attributed.mean(0)  # (D,)
         results.append(standardise(g)[list(protected)].mean())
     return torch.stack(results)

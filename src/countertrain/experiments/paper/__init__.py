@@ -1,0 +1,1 @@
+"""The paper's experiments: cells are trained and evaluated once, tables and figures rendered from their records."""
