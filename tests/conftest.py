@@ -1,0 +1,51 @@
+"""What all tests share: one thread, repeatable hypothesis, and small problems on which things really happen."""
+
+import copy
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor, nn
+
+from countertrain.testing import toy_model, toy_rows
+
+torch.set_num_threads(1)
+settings.register_profile("countertrain", deadline=None, max_examples=50, derandomize=True, database=None)
+settings.load_profile("countertrain")
+
+
+@pytest.fixture
+def rows() -> tuple[Tensor, Tensor]:
+    """48 rows (n, 3) in float64 of three classes that touch, and their classes."""
+    return toy_rows()
+
+
+@pytest.fixture
+def model(fresh: Callable[..., nn.Module]) -> nn.Module:
+    """A small network fitted to `rows`."""
+    return fresh()
+
+
+@pytest.fixture
+def models(fresh: Callable[..., nn.Module]) -> list[nn.Module]:
+    """Three networks fitted to `rows` from different starts."""
+    return [fresh(seed) for seed in range(3)]
+
+
+@pytest.fixture
+def fresh() -> Callable[..., nn.Module]:
+    """fresh(seed): each time a new copy of a network fitted to `rows`, so that its counterfactuals mature."""
+    return lambda seed=0: copy.deepcopy(_fitted(seed))
+
+
+@cache
+def _fitted(seed: int) -> nn.Module:
+    return toy_model(*toy_rows(), seed=seed)
+
+
+@pytest.fixture
+def weights() -> Callable[[nn.Module], Tensor]:
+    """All weights and buffers of a module as one vector, a copy."""
+    return lambda module: torch.cat([t.detach().double().flatten().clone() for t in module.state_dict().values()])

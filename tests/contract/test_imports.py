@@ -1,0 +1,103 @@
+"""Imports go one way: data -> constraints -> population -> search -> ... -> experiments -> cli (docs/design.md)."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import countertrain
+
+ROOT = Path(countertrain.__file__).parent
+OUTSIDE = {"pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "fastapi", "uvicorn", "jinja2", "pydantic"}
+
+# A part may import the parts of its own line and of the lines above it.
+LINE = [
+    {"losses", "history", "checkpoint", "constraints", "models"},
+    {"data", "population"},
+    {"search", "checks"},
+    {"pairs"},
+    {"objective", "training_state"},
+    {"trainer", "testing"},
+    {"evaluation"},
+    {"experiments"},
+    {"cli", "console", "__main__"},
+]
+PLACE = {part: i for i, parts in enumerate(LINE) for part in parts}
+PURE = [part for part, i in PLACE.items() if i <= PLACE["trainer"] and part != "data"]
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Full names of all modules that a file imports, also inside functions."""
+    package = ("countertrain", *file.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def parts() -> dict[str, set[str]]:
+    """Each part of the package, with what its files import."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        part = file.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part != "__init__":
+            found.setdefault(part, set()).update(imported(file))
+    return found
+
+
+def inside(names: set[str]) -> set[str]:
+    """The parts of the package among imported names."""
+    return {name.split(".")[1] for name in names if name.startswith("countertrain.")} & set(PLACE)
+
+
+def test_every_part_has_its_place_in_the_line() -> None:
+    missing = {part for part in parts() if part not in PLACE}
+    assert not missing, f"say in LINE where {sorted(missing)} belongs"
+    assert {"search", "trainer", "objective"} <= set(parts())
+
+
+def test_imports_go_one_way() -> None:
+    edges = {(part, other) for part, names in parts().items() for other in inside(names) if other != part}
+    wrong = [f"{part} imports {other}" for part, other in edges if PLACE[other] > PLACE[part]]
+    assert not wrong, wrong
+    assert {("trainer", "search"), ("objective", "pairs"), ("search", "constraints")} <= edges
+
+
+def test_no_two_parts_import_one_another() -> None:
+    edges = {(part, other) for part, names in parts().items() for other in inside(names) if other != part}
+    assert not [edge for edge in edges if edge[::-1] in edges]
+
+
+def test_search_objective_and_trainer_import_no_table_plot_or_command() -> None:
+    for part, names in parts().items():
+        if part in PURE:
+            assert not {name.split(".")[0] for name in names} & OUTSIDE, part
+            assert not inside(names) & {"data", "evaluation", "experiments", "cli", "console"}, part
+            assert "countertrain" not in names, f"{part} must import from the module, not from the package"
+    assert {"search", "objective", "pairs", "trainer", "population", "constraints", "training_state"} <= set(PURE)
+    assert {"pandas", "typer"} <= {name.split(".")[0] for names in parts().values() for name in names}
+
+
+def test_evaluation_knows_no_experiments_and_experiments_know_no_command() -> None:
+    found = parts()
+    assert not inside(found.get("evaluation", set())) & {"experiments", "cli", "console"}
+    assert not inside(found.get("experiments", set())) & {"cli", "console"}
+    assert not inside(found.get("data", set())) - {"data", "constraints", "losses"}
+
+
+def test_importing_the_package_draws_in_no_heavy_library_and_prints_nothing() -> None:
+    heavy = ["pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "pydantic"]
+    code = (
+        "import sys, countertrain, torch\n"
+        "before = torch.initial_seed()\n"
+        f"print(*[name for name in {heavy} if name in sys.modules])\n"
+        "print(torch.is_grad_enabled(), torch.get_default_dtype(), len(countertrain.__all__) <= 20)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["", "True torch.float32 True"]
+    assert done.stderr == ""

@@ -1,0 +1,184 @@
+"""A run that was stopped goes on as if it had never been; what must not be mixed is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from countertrain.checkpoint import CheckpointError
+from countertrain.experiments import run as module
+from countertrain.experiments.run import RunError, open_run, train
+from countertrain.experiments.settings import Settings
+from countertrain.history import EpochRecord
+from countertrain.search.vae import VAE, fit_vae
+
+
+def small(data: str = "moons", **overrides: object) -> Settings:
+    quick = {"epochs": 4, "batch_size": 500, "n_ce": 60, "hidden": [8], "n_steps": 5, "tau": 0.6, "learning_rate": 0.05}
+    return Settings.resolve(data, quick | overrides)
+
+
+def stop_after(n: int) -> Callable[[EpochRecord], None]:
+    def callback(record: EpochRecord) -> None:
+        if record.epoch == n:
+            raise RuntimeError("killed")
+
+    return callback
+
+
+def killed(settings: Settings, folder: Path, after: int = 2) -> None:
+    with pytest.raises(RuntimeError, match="killed"):
+        train(settings, folder, callbacks=[stop_after(after)])
+    assert not (folder / "weights.safetensors").exists()
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The rows to which autoencoders were fitted; each only for two epochs."""
+    seen: list[Tensor] = []
+
+    def quick(x: Tensor, *, seed: int) -> VAE:
+        seen.append(x)
+        return fit_vae(x, seed=seed, epochs=2)
+
+    monkeypatch.setattr(module, "fit_vae", quick)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"seeds": [0, 7]}, {"seeds": [1, 2], "shuffle": True, "generate": "batch"}, {"objective": "bl"}],
+    ids=["one", "population", "shuffled", "baseline"],
+)
+def test_a_killed_and_resumed_run_ends_with_the_very_weights_of_an_unbroken_one(
+    tmp_path: Path, overrides: dict[str, object]
+) -> None:
+    settings = small(**overrides)
+    unbroken = train(settings, tmp_path / "unbroken")
+    killed(settings, tmp_path / "killed")
+    torch.manual_seed(12345)
+    seen: list[int] = []
+    resumed = train(settings, tmp_path / "killed", resume=True, callbacks=[lambda record: seen.append(record.epoch)])
+    assert seen == [3, 4]  # it went on, and did not start anew
+    mine, theirs = (load_file(tmp_path / name / "weights.safetensors") for name in ("killed", "unbroken"))
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    for one, other in zip(resumed.history(), unbroken.history(), strict=True):
+        assert (one.epoch, one.metrics) == (other.epoch, other.metrics)
+    assert not list((tmp_path / "killed").glob("*checkpoint*"))
+
+
+def test_the_models_of_a_resumed_run_are_those_that_are_written(tmp_path: Path) -> None:
+    killed(small(), tmp_path)
+    resumed = train(small(), tmp_path, resume=True)
+    x = resumed.data.test.x
+    assert torch.equal(resumed.models[0](x), open_run(tmp_path).models[0](x))
+
+
+def test_an_unfinished_run_is_refused_unless_resumed_or_overwritten(tmp_path: Path) -> None:
+    killed(small(), tmp_path)
+    with pytest.raises(RunError) as error:
+        train(small(), tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
+        "to start anew"
+    )
+    seen: list[int] = []
+    train(small(), tmp_path, overwrite=True, callbacks=[lambda record: seen.append(record.epoch)])
+    assert seen == [1, 2, 3, 4]
+
+
+def test_an_unfinished_run_of_models_that_train_one_by_one_is_refused_too(tmp_path: Path) -> None:
+    settings = small(seeds=[0, 1], on_nonfinite="skip")
+    with pytest.warns(UserWarning, match="one by one"):
+        killed(settings, tmp_path)
+    with pytest.raises(RunError, match="holds an unfinished run of these settings"):
+        train(settings, tmp_path)
+
+
+def test_models_that_train_one_by_one_can_be_resumed(tmp_path: Path) -> None:
+    settings = small(seeds=[0, 1], on_nonfinite="skip")
+    with pytest.warns(UserWarning, match="one by one"):
+        train(settings, tmp_path / "unbroken")
+    with pytest.warns(UserWarning, match="one by one"):
+        killed(settings, tmp_path / "killed")
+    with pytest.warns(UserWarning, match="one by one"):
+        train(settings, tmp_path / "killed", resume=True)
+    mine, theirs = (load_file(tmp_path / name / "weights.safetensors") for name in ("killed", "unbroken"))
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert not list((tmp_path / "killed").glob("*checkpoint*"))
+
+
+def test_an_unfinished_run_cannot_be_opened(tmp_path: Path) -> None:
+    killed(small(), tmp_path)
+    with pytest.raises(RunError) as error:
+        open_run(tmp_path)
+    assert str(error.value) == (f"{tmp_path} holds an unfinished run; finish it with: countertrain train ... --resume")
+
+
+def test_an_unfinished_run_is_not_resumed_with_other_settings(tmp_path: Path) -> None:
+    killed(small(), tmp_path)
+    with pytest.raises(RunError, match="holds a run with other settings"):
+        train(small(lambda_div=0.1), tmp_path, resume=True)
+
+
+def test_overwriting_never_goes_on_from_a_checkpoint_of_other_settings(tmp_path: Path) -> None:
+    killed(small(lambda_div=0.9), tmp_path / "mixed")
+    wanted = train(small(), tmp_path / "clean")
+    try:
+        found = train(small(), tmp_path / "mixed", resume=True, overwrite=True)
+    except ValueError:
+        return  # to refuse both together is as good
+    assert torch.equal(found.models[0](found.data.test.x), wanted.models[0](wanted.data.test.x))
+
+
+def test_resuming_what_was_never_started_starts_it(tmp_path: Path) -> None:
+    seen: list[int] = []
+    train(small(), tmp_path / "new", resume=True, callbacks=[lambda record: seen.append(record.epoch)])
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
+    killed(small(), tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError) as error:
+        train(small(), tmp_path, resume=True)
+    assert str(error.value).startswith(f"{path} is truncated or not a safetensors file (")
+
+
+def test_revise_fits_its_autoencoder_once_and_keeps_it(tmp_path: Path, fits: list[Tensor]) -> None:
+    settings = small(generator="revise")
+    killed(settings, tmp_path)
+    run = train(settings, tmp_path, resume=True)
+    assert len(fits) == 1
+    assert torch.equal(fits[0], run.data.train.x)
+    kept = VAE(2)
+    kept.load_state_dict(load_file(tmp_path / "vae.safetensors"))
+    wanted = fit_vae(run.data.train.x, seed=settings.data_seed, epochs=2)
+    assert torch.equal(kept.decode(torch.ones(1, 2)), wanted.decode(torch.ones(1, 2)))
+
+
+def test_a_resumed_run_of_revise_is_the_unbroken_one(tmp_path: Path, fits: list[Tensor]) -> None:
+    settings = small(generator="revise")
+    train(settings, tmp_path / "unbroken")
+    killed(settings, tmp_path / "killed")
+    train(settings, tmp_path / "killed", resume=True)
+    mine, theirs = (load_file(tmp_path / name / "weights.safetensors") for name in ("killed", "unbroken"))
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_conventional_training_needs_no_autoencoder(tmp_path: Path, fits: list[Tensor]) -> None:
+    train(small(generator="revise", objective="bl"), tmp_path)
+    assert fits == []
+    assert not (tmp_path / "vae.safetensors").exists()
+
+
+def test_overwriting_fits_a_new_autoencoder_to_the_new_rows(tmp_path: Path, fits: list[Tensor]) -> None:
+    train(small(generator="revise"), tmp_path)
+    run = train(small("circles", generator="revise"), tmp_path, overwrite=True)
+    assert len(fits) == 2
+    assert torch.equal(fits[1], run.data.train.x)

@@ -1,0 +1,142 @@
+import pytest
+import torch
+from torch import nn
+
+from countertrain.constraints import Constraints
+from countertrain.search.generator import Generator
+from countertrain.search.generators import EnergyPenalty, distance, eccco, generic, revise
+from countertrain.search.rules import SGD, Adam
+from countertrain.search.state import SearchState
+from countertrain.search.vae import fit_vae
+from countertrain.testing import check_generator, toy_rows
+
+
+def state(step: int = 1, n_steps: int = 30) -> SearchState:
+    factual = torch.tensor([[[0.0, 0.0], [1.0, 1.0]]])
+    x = torch.tensor([[[1.0, -2.0], [1.0, 1.5]]])
+    logits = torch.tensor([[[1.0, 2.0, 3.0], [-4.0, 0.0, 4.0]]])
+    return SearchState(x, logits, (x - factual).abs(), factual, torch.tensor([[2, 0]]), step, n_steps)
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "k", "value"), [(30, 1, 0.0536), (30, 10, 0.0116), (30, 30, 0.0046), (50, 1, 0.0744), (50, 50, 0.0057)]
+)
+def test_phi_has_the_values_of_the_reference(n_steps: int, k: int, value: float) -> None:
+    assert EnergyPenalty.phi(k, n_steps) == pytest.approx(value, abs=6e-5)  # four decimals there
+
+
+@pytest.mark.parametrize(("n_steps", "b"), [(13, 1), (25, 1), (30, 1), (50, 2), (62, 2), (63, 3), (100, 4)])
+def test_phi_is_the_formula_of_the_reference_with_half_to_even_rounding(n_steps: int, b: int) -> None:
+    for k in (1, 2, n_steps):
+        assert EnergyPenalty.phi(k, n_steps) == pytest.approx(0.1 * b / (b + k) ** 0.9, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_steps", range(14))
+def test_up_to_twelve_steps_there_is_no_energy_at_all(n_steps: int) -> None:
+    assert (EnergyPenalty.phi(1, n_steps) == 0) == (n_steps <= 12)
+
+
+def test_the_distance_is_the_sum_of_absolute_changes() -> None:
+    assert distance(state()).tolist() == [[3.0, 0.5]]
+
+
+def test_the_energy_penalty_is_phi_times_energy_and_its_square() -> None:
+    phi = EnergyPenalty.phi(4, 30)
+    expected = [[phi * (-3 + 0.009), phi * (4 + 0.016)]]
+    torch.testing.assert_close(EnergyPenalty()(state(step=4)), torch.tensor(expected))
+
+
+def test_as_written_there_is_neither_schedule_nor_square() -> None:
+    assert EnergyPenalty(schedule=False, rho=0.0)(state(step=4)).tolist() == [[-3.0, 4.0]]
+
+
+def test_the_step_number_that_penalties_see_runs_from_1_to_t(model: nn.Module) -> None:
+    seen = []
+
+    def spy(seen_state: SearchState) -> torch.Tensor:
+        seen.append((seen_state.step, seen_state.n_steps))
+        return distance(seen_state)
+
+    x, y = toy_rows()
+    Generator(((0.0, spy),), n_steps=4, tau=0.9999)(model, x, (y + 1) % 3)
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_defaults_are_those_that_produced_the_tables() -> None:
+    for generator, weights in ((generic(), [0.001]), (eccco(), [0.001, 5.0])):
+        assert (generator.n_steps, generator.tau, generator.rule) == (30, 0.75, SGD(0.1))
+        assert [weight for weight, _ in generator.penalties] == weights
+    assert eccco().penalties[1][1] == EnergyPenalty(schedule=True, rho=1e-3)
+
+
+def test_energy_makes_a_difference_to_the_search(model: nn.Module) -> None:
+    x, y = toy_rows()
+    target = (y + 1) % 3
+    with_energy, without = eccco(n_steps=30)(model, x, target), eccco(lambda_egy=0.0)(model, x, target)
+    assert not torch.allclose(with_energy.x, without.x)
+    assert torch.equal(without.x, generic()(model, x, target).x)
+    assert torch.equal(eccco(n_steps=12)(model, x, target).x, generic(n_steps=12)(model, x, target).x)
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        generic(),
+        eccco(),
+        eccco(schedule=False, rho=0.0, lambda_egy=0.1),
+        generic(rule=Adam(0.03)),
+        generic(n_steps=4),
+    ],
+    ids=["generic", "eccco", "eccco as written", "adam", "few steps"],
+)
+def test_generators_in_feature_space_keep_the_contract(generator: Generator) -> None:
+    check_generator(generator)
+
+
+def test_generators_keep_the_contract_with_more_features_and_two_classes() -> None:
+    check_generator(eccco(), n_features=5, n_classes=2, seed=1)
+
+
+def test_revise_keeps_the_contract() -> None:
+    x, _ = toy_rows(dtype=torch.float32)
+    check_generator(revise(fit_vae(x, epochs=300), n_steps=50))
+
+
+def test_a_feature_that_cannot_move_does_not_pull_the_latent_state() -> None:
+    x, y = toy_rows()
+    only_first = nn.Linear(3, 3, bias=False).double()
+    with torch.no_grad():
+        only_first.weight[:, 1:] = 0.0
+    start, end = (revise(fit_vae(x, epochs=20), lambda_cost=0.0, n_steps=n, tau=0.999) for n in (0, 10))
+    pinned = Constraints.of(3, mutability={0: "none"})
+    assert torch.equal(end(only_first, x, y, constraints=pinned).x, start(only_first, x, y, constraints=pinned).x)
+    assert not torch.allclose(end(only_first, x, y).x, start(only_first, x, y).x)
+
+
+def test_the_contract_refuses_a_penalty_that_looks_at_other_rows() -> None:
+    def crowd(seen: SearchState) -> torch.Tensor:
+        return (seen.x - seen.x.mean(1, keepdim=True)).square().sum(-1)
+
+    with pytest.raises(AssertionError, match=r"row \d+ must be searched in a batch as it is alone"):
+        check_generator(Generator(((0.1, crowd),)))
+
+
+def test_the_contract_refuses_a_random_rule() -> None:
+    class Jitter(SGD):
+        def step(self, grad: torch.Tensor, memory: tuple, k: int) -> tuple[torch.Tensor, tuple]:
+            return -0.1 * grad + 0.01 * torch.randn_like(grad), memory
+
+    with pytest.raises(AssertionError, match="two searches must give the same x"):
+        check_generator(generic(rule=Jitter()))
+
+
+@pytest.mark.parametrize(
+    ("generator", "reason"),
+    [
+        (generic(n_steps=0), "no row matures"),
+        (generic(tau=0.99999), "no factual has reached tau"),
+    ],
+)
+def test_the_contract_says_when_it_checked_nothing(generator: Generator, reason: str) -> None:
+    with pytest.raises(AssertionError, match=f"nothing was checked: {reason}"):
+        check_generator(generator)
