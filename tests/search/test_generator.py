@@ -1,4 +1,3 @@
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -182,6 +181,17 @@ def test_any_callable_is_a_model(model: nn.Module) -> None:
     stacked = eccco()(model, x.unsqueeze(0), target.unsqueeze(0))
     assert stacked.x.shape == (1, 48, 3)
     assert_same(stacked, 0, found)
+
+
+def test_a_search_needs_neither_gradient_mode_nor_trainable_weights(model: nn.Module) -> None:
+    x, _ = toy_rows(seed=3)
+    target = other_class(model, x)
+    found = eccco()(model, x, target)
+    model.requires_grad_(False)
+    with torch.no_grad():
+        assert_same(eccco()(model, x.requires_grad_(), target), slice(None), found)
+    assert not found.x.requires_grad
+    assert not torch.equal(found.x, x)
 
 
 def test_rows_are_summed_and_not_averaged_so_doubling_the_batch_changes_nothing(model: nn.Module) -> None:

@@ -1,5 +1,6 @@
 """Names become objects here, and nowhere below."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -17,7 +18,13 @@ from countertrain.search.rules import SGD
 from countertrain.search.vae import VAE
 from countertrain.trainer import CounterfactualTrainer
 
-__all__ = ["build_constraints", "build_generator", "build_models", "build_protocol", "build_trainer"]
+__all__ = ["VARYING", "build_constraints", "build_generator", "build_models", "build_protocol", "build_trainer"]
+
+
+VARYING = (
+    "seeds", "lambda_clf", "lambda_div", "lambda_adv", "lambda_reg", "epsilon", "tau", "lambda_cost", "lambda_egy",
+)  # fmt: skip
+"""Settings in which the models of one population may differ."""
 
 
 def build_models(settings: Settings, data: Dataset) -> list[nn.Module]:
@@ -35,56 +42,73 @@ def build_constraints(settings: Settings, data: Dataset, *, test_time: bool = Fa
     return data.constraints(n_sigma=settings.n_sigma, immutable=settings.immutable, categories=test_time)
 
 
-def build_generator(settings: Settings, vae: VAE | None = None) -> Generator:
-    """The counterfactual search of training."""
-    rule = SGD(settings.step_size)
-    if settings.generator == "generic":
-        return generic(lambda_cost=settings.lambda_cost, rule=rule, n_steps=settings.n_steps, tau=settings.tau)
-    if settings.generator == "revise":
+def build_generator(settings: Settings | Sequence[Settings], vae: VAE | None = None) -> Generator:
+    """The counterfactual search of training, for the models of one run or of several."""
+    runs = _runs(settings)
+    first = runs[0]
+    rule = SGD(first.step_size)
+    lambda_cost, tau = _each(runs, "lambda_cost"), _each(runs, "tau")
+    if first.generator == "generic":
+        return generic(lambda_cost=lambda_cost, rule=rule, n_steps=first.n_steps, tau=tau)
+    if first.generator == "revise":
         assert vae is not None
-        return revise(vae, lambda_cost=settings.lambda_cost, rule=rule, n_steps=settings.n_steps, tau=settings.tau)
+        return revise(vae, lambda_cost=lambda_cost, rule=rule, n_steps=first.n_steps, tau=tau)
     return eccco(
-        lambda_cost=settings.lambda_cost,
-        lambda_egy=settings.lambda_egy,
-        schedule=settings.energy_schedule,
-        rho=settings.energy_square,
+        lambda_cost=lambda_cost,
+        lambda_egy=_each(runs, "lambda_egy"),
+        schedule=first.energy_schedule,
+        rho=first.energy_square,
         rule=rule,
-        n_steps=settings.n_steps,
-        tau=settings.tau,
+        n_steps=first.n_steps,
+        tau=tau,
     )
 
 
-def build_objective(settings: Settings) -> Objective:
+def build_objective(settings: Settings | Sequence[Settings]) -> Objective:
     """The terms that are trained on, with their weights."""
-    clf, div, adv, reg = settings.lambda_clf, settings.lambda_div, settings.lambda_adv, settings.lambda_reg
-    if settings.objective == "bl":
+    runs = _runs(settings)
+    clf, div, adv, reg = (_each(runs, f"lambda_{name}") for name in ("clf", "div", "adv", "reg"))
+    if runs[0].objective == "bl":
         return bl(lambda_clf=clf)
-    if settings.objective == "ar":
+    if runs[0].objective == "ar":
         return ar(lambda_clf=clf, lambda_adv=adv)
-    if settings.objective == "cd":
+    if runs[0].objective == "cd":
         return cd(lambda_clf=clf, lambda_div=div, lambda_reg=reg)
     return ct(lambda_clf=clf, lambda_div=div, lambda_adv=adv, lambda_reg=reg)
 
 
-def build_trainer(settings: Settings, data: Dataset, vae: VAE | None = None) -> CounterfactualTrainer:
-    """The trainer of a run."""
-    n_ce = settings.n_ce if settings.n_ce is not None else min(1000, len(data.train))
+def build_trainer(
+    settings: Settings | Sequence[Settings], data: Dataset, vae: VAE | None = None
+) -> CounterfactualTrainer:
+    """The trainer of a run, or of several that differ in nothing but VARYING settings and train as one population."""
+    runs = _runs(settings)
+    first = runs[0]
     return CounterfactualTrainer(
-        objective=build_objective(settings),
-        generator=build_generator(settings, vae),
-        constraints=build_constraints(settings, data),
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-        n_ce=n_ce,
-        burn_in=settings.burn_in,
-        epsilon=settings.epsilon,
-        immature=settings.immature,
-        generate=settings.generate,
-        optimizer=partial(torch.optim.Adam, lr=settings.learning_rate, fused=True),
-        shuffle=settings.shuffle,
-        on_nonfinite=settings.on_nonfinite,
-        seed=settings.seeds,
+        objective=build_objective(runs),
+        generator=build_generator(runs, vae),
+        constraints=build_constraints(first, data),
+        epochs=first.epochs,
+        batch_size=first.batch_size,
+        n_ce=first.n_ce if first.n_ce is not None else min(1000, len(data.train)),
+        burn_in=first.burn_in,
+        epsilon=_each(runs, "epsilon"),
+        immature=first.immature,
+        generate=first.generate,
+        optimizer=partial(torch.optim.Adam, lr=first.learning_rate, fused=True),
+        shuffle=first.shuffle,
+        on_nonfinite=first.on_nonfinite,
+        seed=[seed for run in runs for seed in run.seeds],
     )
+
+
+def _runs(settings: Settings | Sequence[Settings]) -> Sequence[Settings]:
+    return [settings] if isinstance(settings, Settings) else settings
+
+
+def _each(runs: Sequence[Settings], name: str) -> float | list[float]:
+    """One number if all runs agree, else one a model."""
+    values = [getattr(run, name) for run in runs for _ in run.seeds]
+    return float(values[0]) if len(set(values)) == 1 else values
 
 
 def build_protocol(settings: Settings, *, rounds: int, individuals: int, tau: float | None = None) -> Protocol:
