@@ -1,19 +1,32 @@
 """What comes in from outside is looked at once, at the border, and refused in one clear sentence."""
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from countertrain.population import Population
 
-__all__ = ["check_rows", "check_training_data"]
+__all__ = ["check_classes", "check_data", "check_rows"]
 
 
-def check_training_data(population: Population, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor] | None) -> int:
-    """Refuse what cannot be trained on; return the number of classes."""
+def check_data(modules: Sequence[nn.Module], x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor] | None) -> None:
+    """Refuse rows and labels that no model could be trained on."""
     check_rows(x, y)
     if validation is not None:
         check_rows(*validation, name="validation ", n_features=x.shape[1])
-    n_classes = _check_model(population, x)
+    for module in modules:
+        for weights in module.parameters():
+            if weights.dtype != x.dtype or weights.device != x.device:
+                raise TypeError(
+                    f"x is {x.dtype} on {x.device}, the model {weights.dtype} on {weights.device}; "
+                    "bring them together with .to()"
+                )
+
+
+def check_classes(population: Population, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor] | None) -> int:
+    """Refuse labels that do not go with the model's logits; return the number of classes."""
+    n_classes = _n_logits(population, x)
     for name, labels in {"": y, "validation ": y if validation is None else validation[1]}.items():
         if labels.min() < 0 or labels.max() >= n_classes:
             raise ValueError(
@@ -44,16 +57,15 @@ def check_rows(x: Tensor, y: Tensor, *, name: str = "", n_features: int | None =
         raise ValueError(f"{name}x must be finite; row {row}, feature {column} is {x[row, column].item()}")
 
 
-def _check_model(population: Population, x: Tensor) -> int:
-    weights = next(iter(population.parameters.values()), x)
-    if weights.dtype != x.dtype or weights.device != x.device:
-        raise TypeError(
-            f"x is {x.dtype} on {x.device}, the model {weights.dtype} on {weights.device}; "
-            "bring them together with .to()"
-        )
+def _n_logits(population: Population, x: Tensor) -> int:
     few = x[:2]
-    with population.evaluating(), torch.no_grad():
-        logits = population(few.expand(len(population), -1, -1))
+    try:
+        with population.evaluating(), torch.no_grad():
+            logits = population(few.expand(len(population), -1, -1))
+    except RuntimeError as error:
+        raise ValueError(
+            f"the model cannot be called on rows of {x.shape[1]} features ({str(error).splitlines()[0]})"
+        ) from error
     if logits.ndim != 3 or logits.shape[:2] != (len(population), len(few)):
         raise ValueError(
             f"the model must map (n, D) rows to (n, K) logits; for {len(few)} rows it returned "

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from countertrain.console import (
+    REDUCTION_NOTE,
     console,
     counting,
     explanation_table,
@@ -138,6 +139,7 @@ def evaluate(
                 f"reductions need as many seeds in both runs; got {len(treated.table)} and {len(base.table)}"
             )
         console.print(reduction_table(compare(treated.records, base.records)))
+        console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
     console.print(f"[dim]records: {folder / 'records.csv'}[/]")
 
 
@@ -154,10 +156,11 @@ def explain(
     console.print(explanation_table(e))
     console.print(
         f"probability of {e.target!r}: {e.probability_before:.3f} -> {e.probability_after:.3f} in {e.n_steps} steps, "
-        f"{sum(e.changed)} of {len(e.features)} features changed, {'valid' if e.valid else 'NOT VALID'}"
+        f"{sum(e.changed)} of {len(e.features)} features changed, {'valid' if e.valid else 'NOT VALID'}",
+        soft_wrap=True,
     )
     if e.reason:
-        console.print(f"note: {e.reason}")
+        console.print(f"note: {e.reason}", soft_wrap=True)
 
 
 @app.command("list")
@@ -205,6 +208,7 @@ def demo(
     console.print(panel_table(done.panels))
     console.print(score_table("Breast cancer", {name: s.table for name, s in done.scores.items()}))
     console.print(reduction_table(done.reductions))
+    console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
     console.print(f"report: {done.report}")
 
 

@@ -19,6 +19,7 @@ from countertrain.history import EpochRecord
 from countertrain.trainer import Callback
 
 __all__ = [
+    "REDUCTION_NOTE",
     "console",
     "counting",
     "explanation_table",
@@ -30,6 +31,10 @@ __all__ = [
 ]
 
 console = Console(highlight=False)
+REDUCTION_NOTE = (
+    "± seeds: sd over training seeds. ± rounds: sd over evaluation rounds of one trained pair. "
+    "*: 99 % interval over those rounds excludes 0; it says nothing of other seeds."
+)
 _SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge"}
 
 
@@ -77,7 +82,7 @@ def counting(description: str) -> Iterator[Any]:
 
 
 def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:
-    """Outcomes of one or two runs side by side; +- is the standard deviation over training seeds."""
+    """Outcomes of one or two runs side by side; ± is the standard deviation over training seeds."""
     table = Table(title=escape(title), title_justify="left", caption_justify="left")
     table.add_column("outcome")
     for name, frame in columns.items():
@@ -85,14 +90,14 @@ def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:
     for outcome, label in OUTCOMES.items():
         table.add_row(label, *(_with_spread(frame[outcome]) for frame in columns.values()))
     if any(len(frame) > 1 for frame in columns.values()):
-        table.caption = "+- standard deviation over training seeds"
+        table.caption = "± standard deviation over training seeds"
     return table
 
 
 def reduction_table(reductions: Sequence[Reduction]) -> Table:
     """By how many percent implausibility and cost are lower than for the baseline."""
-    table = Table(title="Reduction against the baseline", title_justify="left", caption_justify="left")
-    for heading in ("metric", "reduction", "sd over training seeds", "sd over evaluation rounds", "CT", "BL", ""):
+    table = Table(title="Reduction against the baseline", title_justify="left")
+    for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", ""):
         table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
     for r in reductions:
         seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
@@ -101,9 +106,6 @@ def reduction_table(reductions: Sequence[Reduction]) -> Table:
         table.add_row(
             name, f"{r.percent:.1f} %", seeds, f"{r.round_sd:.1f}", f"{r.treated:.4g}", f"{r.baseline:.4g}", star
         )
-    table.caption = (
-        "* 99 % interval over evaluation rounds of the trained pair excludes 0; it says nothing of other seeds"
-    )
     return table
 
 
@@ -147,4 +149,4 @@ def explanation_table(e: Explanation) -> Table:
 
 def _with_spread(values: "pd.Series[float]") -> str:
     mean = f"{values.mean():.4g}"
-    return mean if len(values) == 1 else f"{mean} +- {values.std(ddof=1):.2g}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.2g}"

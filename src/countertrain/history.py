@@ -37,6 +37,22 @@ class History:
     one_by_one: str | None = None
     """Why the models of a list could not be trained as one population, if they could not."""
 
+    @classmethod
+    def merged(cls, histories: Sequence["History"], one_by_one: str) -> Self:
+        """The history of models trained one by one; where a model had stopped, its numbers are NaN."""
+        records = []
+        for i in range(max(len(history.records) for history in histories)):
+            known = [history.records[i] if i < len(history.records) else None for history in histories]
+            names = dict.fromkeys(name for record in known if record for name in record.metrics)
+            nothing = [float("nan")]
+            metrics = {
+                name: [v for r in known for v in (r.metrics.get(name, nothing) if r else nothing)] for name in names
+            }
+            seconds = sum(record.seconds for record in known if record)
+            records.append(EpochRecord(i + 1, max(r.n_epochs for r in known if r), seconds, metrics))
+        failures = {i: why for i, history in enumerate(histories) for why in history.failures.values()}
+        return cls(records, failures, one_by_one)
+
     def __getitem__(self, metric: str) -> list[Sequence[float]]:
         """A metric over the epochs in which it was measured: history["div"][epoch][model]."""
         found = [record.metrics[metric] for record in self.records if metric in record.metrics]

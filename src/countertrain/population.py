@@ -138,10 +138,15 @@ class Population:
             with self.evaluating():
                 together = self(x.expand(len(self), -1, -1))
                 alone = torch.stack([module(x) for module in self.modules])
+            before = {name: buffer.clone() for name, buffer in self._buffers.items()}
+            with self.training():
+                self(x.expand(len(self), -1, -1))
         except (RuntimeError, ValueError) as error:
             raise NotStackableError(f"vmap cannot run it ({str(error).splitlines()[0]})") from error
         if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
             raise NotStackableError("stacked it gives other logits than alone")
+        if any(not torch.equal(before[name], buffer) for name, buffer in self._buffers.items()):
+            raise NotStackableError("it changes its buffers while it trains")
 
 
 class _Function:
@@ -204,7 +209,7 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
         if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
             return False
         if type(layer) is nn.Sequential:
-            return all(visit(f"{prefix}{name}.", child) for name, child in layer.named_children())
+            return all(child is not None and visit(f"{prefix}{name}.", child) for name, child in layer._modules.items())
         if type(layer) is nn.Linear:
             chain.append((f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None))
             return True
@@ -221,10 +226,7 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
 
 
 def _check_stackable(modules: Sequence[nn.Module]) -> None:
-    def signature(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype, torch.device, bool]]:
-        parameters = [(n, p.shape, p.dtype, p.device, p.requires_grad) for n, p in module.named_parameters()]
-        return parameters + [(n, b.shape, b.dtype, b.device, False) for n, b in module.named_buffers()]
-
+    """Refuse models that could not get in a population what they would get alone."""
     first = modules[0]
     for layer in first.modules():
         if isinstance(layer, _DropoutNd):
@@ -233,10 +235,26 @@ def _check_stackable(modules: Sequence[nn.Module]) -> None:
             raise NotStackableError(f"{type(layer).__name__} keeps statistics of its batches")
         if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
             raise NotStackableError(f"{type(layer).__name__} has hooks, which see one model at a time")
+    if len(list(first.named_parameters(remove_duplicate=False))) != len(list(first.named_parameters())):
+        raise NotStackableError("it has tied weights")
+    _check_separate(modules)
     for i, module in enumerate(modules[1:], 1):
-        if any(module is other for other in modules[:i]):
-            raise ValueError(f"model {i} is the same object as an earlier one; make a copy of it")
-        if type(module) is not type(first) or signature(module) != signature(first):
+        if type(module) is not type(first) or _signature(module) != _signature(first):
             raise NotStackableError(f"model {i} has another architecture than model 0")
         if str(module) != str(first):
             raise NotStackableError(f"model {i} has other layer settings than model 0")
+
+
+def _check_separate(modules: Sequence[nn.Module]) -> None:
+    owners: dict[int, int] = {}
+    for i, module in enumerate(modules):
+        if any(module is other for other in modules[:i]):
+            raise ValueError(f"model {i} is the same object as an earlier one; make a copy of it")
+        for tensor in (*module.parameters(), *module.buffers()):
+            if owners.setdefault(id(tensor), i) != i:
+                raise ValueError(f"model {i} shares a layer with model {owners[id(tensor)]}; make copies of the models")
+
+
+def _signature(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype, torch.device, bool]]:
+    parameters = [(n, p.shape, p.dtype, p.device, p.requires_grad) for n, p in module.named_parameters()]
+    return parameters + [(n, b.shape, b.dtype, b.device, False) for n, b in module.named_buffers()]

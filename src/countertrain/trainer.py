@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from countertrain.checks import check_training_data
+from countertrain.checks import check_classes, check_data
 from countertrain.constraints import Constraints
 from countertrain.history import EpochRecord, History
 from countertrain.losses import cross_entropy, predict
@@ -46,6 +46,10 @@ def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
 
 class NonFiniteLossError(ArithmeticError):
     """The loss became NaN or infinite; the model keeps the weights of the last good epoch."""
+
+    def __init__(self, message: str, history: History) -> None:
+        super().__init__(message)
+        self.history = history
 
 
 @dataclass(frozen=True)
@@ -116,12 +120,13 @@ class CounterfactualTrainer:
         seeds = [self.seed] * len(modules) if isinstance(self.seed, int) else list(self.seed)
         if not modules or len(seeds) != len(modules):
             raise ValueError(f"fit needs one seed a model; got {len(modules)} models and {len(seeds)} seeds")
+        check_data(modules, x, y, validation)
         checkpoint = Path(checkpoint) if checkpoint is not None else None
         try:
             population = self._population(modules, x)
         except NotStackableError as reason:
             return self._one_by_one(str(reason), modules, seeds, x, y, validation, callbacks, checkpoint, resume)
-        n_classes = check_training_data(population, x, y, validation)
+        n_classes = check_classes(population, x, y, validation)
         constraints = (self.constraints or Constraints.infer(x)).to(x)
         n_ce = self._n_ce(len(x))
         sampler = Sampler(y, n_classes, seeds)
@@ -134,15 +139,14 @@ class CounterfactualTrainer:
                 state.finish(record, bad)
                 if len(state.history.failures) == len(modules):
                     population.write_back()
-                    raise NonFiniteLossError(next(iter(state.history.failures.values())))
+                    raise NonFiniteLossError(next(iter(state.history.failures.values())), state.history)
                 if checkpoint is not None:
                     state.save(checkpoint)
                 population.write_back()
                 for callback in callbacks:
                     callback(record)
         population.write_back()
-        for i, why in state.history.failures.items():
-            warnings.warn(f"model {i} stopped early: {why}", RuntimeWarning, stacklevel=2)
+        _warn(state.history)
         return state.history
 
     def _epoch(
@@ -186,7 +190,7 @@ class CounterfactualTrainer:
         if validation is not None:
             metrics |= _scores(population, *validation, "validation")
         epoch = state.epoch + 1
-        bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, epoch)
+        bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, population, epoch)
         seconds = time.perf_counter() - started
         record = EpochRecord(epoch, self.epochs, seconds, {k: v.tolist() for k, v in metrics.items()})
         return record, {i: why for i, why in bad.items() if i not in state.history.failures}
@@ -254,7 +258,6 @@ class CounterfactualTrainer:
     ) -> History:
         """Train each model by itself, because they cannot be stacked."""
         warnings.warn(f"training {len(modules)} models one by one: {reason}", UserWarning, stacklevel=3)
-        merged = History(one_by_one=reason)
         histories = []
         for i, (module, seed) in enumerate(zip(modules, seeds, strict=True)):
             alone = replace(
@@ -266,37 +269,38 @@ class CounterfactualTrainer:
             )
             path = checkpoint and checkpoint.with_name(f"{checkpoint.stem}-{i}{checkpoint.suffix}")
             try:
-                histories.append(
-                    alone.fit(
-                        module,
-                        x,
-                        y,
-                        validation=validation,
-                        callbacks=callbacks,
-                        checkpoint=path,
-                        resume=resume,
-                    )
+                history = alone.fit(
+                    module, x, y, validation=validation, callbacks=callbacks, checkpoint=path, resume=resume
                 )
             except NonFiniteLossError as error:
-                merged.failures[i] = str(error)
-        if not histories:
-            raise NonFiniteLossError(merged.failures[0])
-        for records in zip(*(history.records for history in histories), strict=True):
-            metrics = {name: [value for r in records for value in r.metrics[name]] for name in records[0].metrics}
-            merged.records.append(replace(records[0], seconds=sum(r.seconds for r in records), metrics=metrics))
+                history = error.history
+            histories.append(history)
+        merged = History.merged(histories, reason)
+        if len(merged.failures) == len(modules):
+            raise NonFiniteLossError(merged.failures[0], merged)
+        _warn(merged)
         return merged
 
 
-def _non_finite(curves: dict[str, Tensor], epoch: int) -> dict[int, str]:
-    """Where each model's loss first was NaN or infinite, if it was."""
-    bad: dict[int, str] = {}
+def _warn(history: History) -> None:
+    for i, why in history.failures.items():
+        warnings.warn(f"model {i} stopped early: {why}", RuntimeWarning, stacklevel=3)
+
+
+def _non_finite(curves: dict[str, Tensor], population: Population, epoch: int) -> dict[int, str]:
+    """Where each model's loss first was NaN or infinite, or that its weights are so now."""
+    way_out = (
+        f"the model keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
+    )
+    size = len(population)
+    whole = torch.stack([torch.isfinite(p).view(size, -1).all(1) for p in population.parameters.values()]).all(0)
+    broken = f"the weights are not finite after the last update of epoch {epoch}; {way_out}"
+    bad = dict.fromkeys((~whole).nonzero().flatten().tolist(), broken)
     for i in (~torch.isfinite(curves["loss"])).any(0).nonzero().flatten().tolist():
         batch = int((~torch.isfinite(curves["loss"][:, i])).nonzero()[0])
         terms = [name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])]
-        bad[i] = (
-            f"the loss is not finite at epoch {epoch}, batch {batch + 1}, term {', '.join(terms) or 'loss'}; the model "
-            f"keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
-        )
+        said = f"epoch {epoch}, batch {batch + 1}, term {', '.join(terms) or 'loss'}"
+        bad[i] = f"the loss is not finite at {said}; {way_out}"
     return bad
 
 

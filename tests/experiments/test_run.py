@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from countertrain import mlp
 from countertrain.checkpoint import CheckpointError
+from countertrain.evaluation.protocol import evaluate
+from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.experiments.run import Run, RunError, default_folder, open_run, train
 from countertrain.experiments.scores import OUTCOMES, score
 from countertrain.experiments.settings import Settings
@@ -38,6 +40,20 @@ def test_a_finished_run_leaves_its_files_and_nothing_else(tmp_path: Path) -> Non
     assert [line["epoch"] for line in history] == [1, 2, 3]
     assert {"yloss", "div", "advloss", "ridge", "mature", "train_accuracy", "validation_accuracy"} <= history[0].keys()
     assert json.loads((written / "environment.json").read_text())["versions"]["torch"] == torch.__version__
+
+
+def test_a_run_is_what_its_trainer_makes_of_the_training_rows(tmp_path: Path) -> None:
+    settings = small(seeds=[2, 9])
+    run = train(settings, tmp_path)
+    data = run.data
+    models = build_models(settings, data)
+    build_trainer(settings, data).fit(models, data.train.x, data.train.y)
+    last = run.history()[-1].metrics
+    for i, (mine, wanted) in enumerate(zip(run.models, models, strict=True)):
+        assert torch.equal(mine[0].weight, wanted[0].weight)
+        for name, split in (("train", data.train), ("validation", data.validation)):
+            hits = (mine(split.x).argmax(-1) == split.y).double().mean().item()
+            assert last[f"{name}_accuracy"][i] == pytest.approx(hits, abs=1e-6)
 
 
 @pytest.mark.parametrize("seeds", [[0], [0, 5]])
@@ -182,10 +198,19 @@ def test_weights_saved_by_another_program_without_metadata_can_be_opened(tmp_pat
     assert torch.equal(predictions(open_run(tmp_path))[0], predictions(run)[0])
 
 
-def test_records_are_kept_beside_the_weights(tmp_path: Path) -> None:
-    run = train(small(seeds=[0, 1]), tmp_path)
+def test_records_are_of_test_rows_by_the_protocol_and_are_kept_beside_the_weights(tmp_path: Path) -> None:
+    run = train(small(seeds=[0, 1], immutable=["x1"]), tmp_path)
     records = run.records(rounds=2, individuals=10)
+    wanted = evaluate(
+        run.models,
+        run.data.test.x,
+        run.data.test.y,
+        n_classes=2,
+        constraints=build_constraints(run.settings, run.data, test_time=True),
+        protocol=build_protocol(run.settings, rounds=2, individuals=10),
+    )
     assert len(records) == 2 * 5 * 2
+    pd.testing.assert_frame_equal(records, wanted)
     kept = pd.read_csv(tmp_path / "records.csv")
     pd.testing.assert_frame_equal(kept, records, check_dtype=False, rtol=1e-5)
 

@@ -96,9 +96,12 @@ class Dataset:
 
 
 def hold_out(y: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A mask of about n rows, floor(n / len(y) * class count) of each class."""
+    """A mask of n rows, of each class its share (largest remainders are rounded up)."""
     held = np.zeros(len(y), dtype=bool)
-    for label in np.unique(y):
-        rows = np.flatnonzero(y == label)
-        held[rng.permutation(rows)[: int(n / len(y) * len(rows))]] = True
+    labels, counts = np.unique(y, return_counts=True)
+    shares = n * counts / len(y)
+    quota = np.floor(shares).astype(int)
+    quota[np.argsort(quota - shares, kind="stable")[: n - quota.sum()]] += 1
+    for label, wanted in zip(labels, quota, strict=True):
+        held[rng.permutation(np.flatnonzero(y == label))[:wanted]] = True
     return held

@@ -121,7 +121,8 @@ def assemble(
                 raise ValueError(f"column {column!r} of {title} holds infinite values; replace or drop them")
             features.append(str(column))
             centre.append(float(numbers[fit_on].mean()))
-            scale.append(float(numbers[fit_on].std(ddof=1)) or 1.0)
+            spread = float(numbers[fit_on].std(ddof=1))
+            scale.append(spread if spread > 1e-12 * max(1.0, abs(centre[-1])) else 1.0)
             blocks.append(((numbers - centre[-1]) / scale[-1])[:, None])
             continue
         codes, levels = pd.factorize(values.astype(str), sort=True)

@@ -48,7 +48,7 @@ def build_generator(settings: Settings | Sequence[Settings], vae: VAE | None = N
     first = runs[0]
     rule = SGD(first.step_size)
     lambda_cost, tau = _each(runs, "lambda_cost"), _each(runs, "tau")
-    if first.generator == "generic":
+    if first.generator == "generic" or first.objective == "bl":  # conventional training never searches
         return generic(lambda_cost=lambda_cost, rule=rule, n_steps=first.n_steps, tau=tau)
     if first.generator == "revise":
         assert vae is not None
@@ -97,7 +97,7 @@ def build_trainer(
         optimizer=partial(torch.optim.Adam, lr=first.learning_rate, fused=True),
         shuffle=first.shuffle,
         on_nonfinite=first.on_nonfinite,
-        seed=[seed for run in runs for seed in run.seeds],
+        seed=tuple(seed for run in runs for seed in run.seeds),
     )
 
 

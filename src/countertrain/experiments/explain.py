@@ -47,7 +47,7 @@ def explain(
     wanted = _class(run, target, decision)
     settings = run.settings
     generator = eccco(
-        lambda_cost=settings.lambda_cost,
+        lambda_cost=0.0,
         lambda_egy=1.0,
         schedule=settings.energy_schedule,
         rho=settings.energy_square,

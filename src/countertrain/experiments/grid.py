@@ -64,7 +64,7 @@ def run_population(runs: Sequence[Settings], *, rounds: int = 5, individuals: in
         accuracy=accuracy(logits, labels).numpy(),
         f1=f1(logits, labels).numpy(),
         mature=last.get("mature", [float("nan")] * len(runs)),
-        **{name: outcomes[name].to_numpy() for name in outcomes},
+        **{name: outcomes[name].to_numpy() for name in ("validity", "ip", "cost")},
     )
     return frame.drop(columns=["seeds"])
 

@@ -85,19 +85,22 @@ def train(
     data.columns(settings.immutable)  # an unknown feature is found out before anything is written
     settings_path = folder / "settings.toml"
     checkpoint = folder / "checkpoint.safetensors"
-    if settings_path.exists() and not overwrite:
+    if resume and overwrite:
+        raise RunError("a run is either resumed or overwritten; give one of --resume and --overwrite")
+    finished, begun = (folder / "weights.safetensors").exists(), any(folder.glob("checkpoint*.safetensors"))
+    if (finished or begun) and not overwrite:
         _check_same(folder, settings)
-        if (folder / "weights.safetensors").exists():
+        if finished:
             return open_run(folder)
-        if checkpoint.exists() and not resume:
+        if not resume:
             raise RunError(
                 f"{folder} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
                 "to start anew"
             )
     _make_writable(folder)
     if not resume:
-        for leftover in (*folder.glob("checkpoint*.safetensors"), folder / "weights.safetensors"):
-            leftover.unlink(missing_ok=True)
+        for leftover in folder.glob("*.safetensors"):  # checkpoints, weights and autoencoder of an earlier run
+            leftover.unlink()
     write_text(settings_path, settings.to_toml())
     write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
     vae = _vae(folder, settings, data) if settings.generator == "revise" and settings.objective != "bl" else None
@@ -126,7 +129,12 @@ def open_run(folder: Path) -> Run:
         raise RunError(f"{folder} holds an unfinished run; finish it with: countertrain train ... --resume")
     data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
     models = build_models(settings, data)
-    tensors, _ = read_tensors(folder / "weights.safetensors")
+    tensors, meta = read_tensors(folder / "weights.safetensors")
+    if meta.get("seeds", list(settings.seeds)) != list(settings.seeds):
+        raise CheckpointError(
+            f"{folder / 'weights.safetensors'} is of seeds {meta['seeds']}, but {folder / 'settings.toml'} says "
+            f"{list(settings.seeds)}; train again into a new folder"
+        )
     for i, model in enumerate(models):
         state = {name: tensor[i] if len(models) > 1 else tensor for name, tensor in tensors.items()}
         mine = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}

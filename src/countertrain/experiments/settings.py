@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,20 +18,22 @@ class SettingsError(ValueError):
 class Settings(BaseModel):
     """All that decides what a training run computes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     data: str = Field(description="name of a data set, or path of a CSV file")
     target_column: str | None = Field(None, description="column of a CSV file to predict; its last one if left out")
-    data_seed: int = Field(42, description="seed of the split, and of the synthetic data themselves")
+    data_seed: int = Field(42, ge=0, description="seed of the split, and of the synthetic data themselves")
     profile: Literal["as-run", "as-written"] = Field(
         "as-run", description="defaults of the authors' program, or of the paper's text"
     )
     objective: Literal["ct", "bl", "ar", "cd"] = Field("ct", description="the terms that are trained on")
     generator: Literal["eccco", "generic", "revise"] = Field("eccco", description="the counterfactual search")
     model: Literal["mlp", "linear", "lenet"] = Field("mlp", description="architecture")
-    hidden: tuple[int, ...] = Field((32,), description="units of each hidden layer of the mlp")
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((32,), description="units of each hidden layer of the mlp")
     init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
-    seeds: tuple[int, ...] = Field((0,), min_length=1, description="one model each, trained as one population")
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
+        (0,), min_length=1, description="one model each, trained as one population"
+    )
     immutable: tuple[str, ...] = Field((), description="features that people cannot change")
 
     epochs: int = Field(100, ge=0)
