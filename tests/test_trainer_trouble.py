@@ -80,6 +80,18 @@ def test_weights_that_the_last_update_of_an_epoch_broke_are_not_called_good(
     assert torch.equal(weights(model), weights(before))
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_weights_that_are_kept_give_a_finite_loss_when_the_learning_rate_is_much_too_large(
+    rows: Rows, size: int
+) -> None:
+    models = [mlp(3, 3, seed=i) for i in range(size)]
+    wild = partial(torch.optim.SGD, lr=1e30)
+    with pytest.raises(NonFiniteLossError):
+        replace(SMALL, batch_size=48, optimizer=wild, constraints=None).fit(models, rows[0].float(), rows[1])
+    for model in models:
+        assert nn.functional.cross_entropy(model(rows[0].float()), rows[1]).isfinite()
+
+
 def test_in_a_population_only_that_model_stops_and_the_others_end_as_if_alone(
     rows: Rows, fresh: Fresh, weights: Vector
 ) -> None:
@@ -186,15 +198,18 @@ def test_a_model_that_draws_random_numbers_by_itself_is_trained_one_by_one(rows:
         SMALL.fit([Noisy(3, 3).double(), Noisy(3, 3).double()], *rows)
 
 
-def test_buffers_that_a_model_changes_in_training_are_not_lost_in_a_population(rows: Rows) -> None:
+@pytest.mark.parametrize("in_place", [True, False])
+def test_buffers_that_a_model_changes_in_training_are_not_lost_in_a_population(rows: Rows, in_place: bool) -> None:
     class Counting(nn.Linear):
         def __init__(self) -> None:
             super().__init__(3, 3)
             self.register_buffer("calls", torch.zeros(()))
 
         def forward(self, x: Tensor) -> Tensor:
-            if self.training:
+            if self.training and in_place:
                 self.calls += 1
+            elif self.training:
+                self.calls = self.calls + 1
             return super().forward(x)
 
     together, alone = [Counting().double(), Counting().double()], Counting().double()
@@ -202,3 +217,17 @@ def test_buffers_that_a_model_changes_in_training_are_not_lost_in_a_population(r
     with pytest.warns(UserWarning, match="training 2 models one by one"):
         SMALL.fit(together, *rows)
     assert together[1].calls == alone.calls == 12
+
+
+def test_the_same_model_twice_is_refused_even_where_it_could_not_be_stacked(rows: Rows, weights: Vector) -> None:
+    model = noisy(0)
+    with pytest.raises(ValueError, match="model 1 is the same object as an earlier one"):
+        SMALL.fit([model, model], *rows)
+    assert torch.equal(weights(model), weights(noisy(0)))
+
+
+def test_weights_that_lie_in_memory_in_another_order_are_trained(rows: Rows) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).double()
+    model[0].weight.data = model[0].weight.data.T
+    assert not model[0].weight.is_contiguous()
+    assert len(SMALL.fit(model, *rows).records) == 4

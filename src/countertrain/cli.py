@@ -1,5 +1,6 @@
 """The command line: parse, call, print."""
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from countertrain.console import (
     console,
     counting,
     explanation_table,
+    frame_table,
     measurement_table,
     panel_table,
     reduction_table,
@@ -26,6 +28,11 @@ from countertrain.evaluation.comparison import compare
 from countertrain.experiments.bench import bench as run_bench
 from countertrain.experiments.demo import demo as run_demo
 from countertrain.experiments.explain import explain as explain_row
+from countertrain.experiments.paper.cells import Effort
+from countertrain.experiments.paper.products import PRODUCTS, Place
+from countertrain.experiments.paper.published import NAMES
+from countertrain.experiments.paper.tables import TABLES
+from countertrain.experiments.paper.work import compute_all
 from countertrain.experiments.run import Run, default_folder, open_run
 from countertrain.experiments.run import train as train_run
 from countertrain.experiments.scores import Scores, score
@@ -225,11 +232,59 @@ def bench(
     console.print(measurement_table(results))
 
 
+@app.command()
+def paper(
+    what: Annotated[str, typer.Argument(help="A table or figure, `all`, or `list`.")] = "list",
+    datasets: Annotated[list[str] | None, typer.Option(help="Data sets, all nine if left out.")] = None,
+    seeds: Annotated[int, typer.Option(help="Training seeds of each cell; the paper has 1.", min=1)] = 10,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="5 evaluation rounds instead of 100, into its own folder.")
+    ] = False,
+    workers: Annotated[int, typer.Option(help="Processes side by side, one thread each.", min=1)] = 2,
+    out: Annotated[Path, typer.Option(help="Folder of records, tables and figures.")] = Path("results"),
+    render_only: Annotated[bool, typer.Option("--render-only", help="From stored records; train nothing.")] = False,
+) -> None:
+    """Reproduce the paper's tables and figures, our number beside the published one.
+
+    Cells that are stored are not computed again, so it can be stopped and started at any point; trained models are kept
+    under runs/paper. Example: countertrain paper table1 --datasets circles moons --seeds 2 --quick
+    """
+    if what == "list":
+        for name, product in PRODUCTS.items():
+            console.print(f"{name:20} {product.title}")
+        return
+    names = [name for name in PRODUCTS if what in ("all", name)]
+    if not names:
+        near = difflib.get_close_matches(what, PRODUCTS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`countertrain paper list` shows them all"
+        raise ValueError(f"unknown table or figure {what!r}; {hint}")
+    unknown = [name for name in datasets or () if name not in NAMES]
+    if unknown:
+        raise ValueError(f"the paper has no data set {unknown[0]!r}; there are {', '.join(NAMES)}")
+    wanted = [name for name in NAMES if name in (datasets or NAMES)]
+    effort = Effort(n_seeds=seeds, rounds=5 if quick else 100)
+    folder = out / "quick" if quick else out
+    place = Place(folder / "records", Path("runs") / "paper", folder / "paper")
+    cells = list(dict.fromkeys(cell for name in names for cell in PRODUCTS[name].cells(wanted)))
+    if not render_only:
+        with counting(f"{len(cells)} cells, {workers} workers") as progress:
+            compute_all(cells, effort, place.records, place.runs, workers=workers, progress=progress)
+    for name in names:
+        for path in PRODUCTS[name].render(wanted, place, effort):
+            console.print(f"[dim]{path}[/]")
+    if "table1" in names:
+        shown = TABLES["table1"](wanted, place.records)
+        shown = shown[["data", "metric", "published", "published ±", "ours", "sd over seeds", "same sign"]]
+        console.print(frame_table("Table 1, reductions in percent", shown))
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; mistakes of the user end in one line and exit code 2."""
     torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more threads are slower
     try:
-        code = app(args=list(args) if args is not None else None, standalone_mode=False, prog_name="countertrain")
+        code = app(
+            args=_spread(sys.argv[1:] if args is None else args), standalone_mode=False, prog_name="countertrain"
+        )
     except (ValueError, OSError, NonFiniteLossError) as error:
         if os.environ.get("COUNTERTRAIN_DEBUG"):
             raise
@@ -241,6 +296,18 @@ def main(args: Sequence[str] | None = None) -> None:
             sys.exit(2)
         _fail(f"{error.format_message()} Try --help.")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _spread(args: Sequence[str]) -> list[str]:
+    """`--datasets a b` as `--datasets a --datasets b`."""
+    spread: list[str] = []
+    listing = False
+    for arg in args:
+        if listing and not arg.startswith("-") and spread[-1] != "--datasets":
+            spread.append("--datasets")
+        listing = arg == "--datasets" or (listing and not arg.startswith("-"))
+        spread.append(arg)
+    return spread
 
 
 def _fail(message: str) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "console",
     "counting",
     "explanation_table",
+    "frame_table",
     "measurement_table",
     "panel_table",
     "reduction_table",
@@ -128,6 +129,16 @@ def measurement_table(measurements: Sequence[Measurement]) -> Table:
     for m in measurements:
         bar = f"{'>=' if m.at_least else '<='} {m.bar:g}"
         table.add_row(m.what, f"{m.value:.2f} {m.unit}", bar, "ok" if m.holds else "[bold red]missed[/]", m.note)
+    return table
+
+
+def frame_table(title: str, frame: pd.DataFrame) -> Table:
+    """Any table of numbers."""
+    table = Table(title=title, title_justify="left")
+    for column in frame.columns:
+        table.add_column(str(column), justify="left" if frame[column].dtype == object else "right")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in row))
     return table
 
 

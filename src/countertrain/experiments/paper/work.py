@@ -1,7 +1,6 @@
 """Many cells on few cores: processes side by side, one thread each."""
 
 import multiprocessing
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -22,19 +21,20 @@ def compute_all(
     runs: Path,
     *,
     workers: int,
-    done: Callable[[Cell, float], None] = lambda cell, seconds: None,
+    progress: Callable[[float, float], None] = lambda done, total: None,
 ) -> None:
     """Compute every cell that is not stored yet; finished cells and epochs survive a kill."""
     ordered = sorted(cells, key=lambda cell: -cost(cell))
-    if workers == 1:
-        for cell in ordered:
-            done(cell, _work(cell, effort, results, runs))
-        return
+    total = sum(cost(cell) for cell in cells)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         futures = {pool.submit(_work, cell, effort, results, runs): cell for cell in ordered}
+        done = 0.0
+        progress(done, total)
         for future in as_completed(futures):
-            done(futures[future], future.result())
+            future.result()
+            done += cost(futures[future])
+            progress(done, total)
 
 
 def cost(cell: Cell) -> float:
@@ -42,8 +42,6 @@ def cost(cell: Cell) -> float:
     return _WEIGHT.get(cell.data, 1) * (0.15 if cell.objective == "bl" else 1.0)
 
 
-def _work(cell: Cell, effort: Effort, results: Path, runs: Path) -> float:
+def _work(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
     torch.set_num_threads(1)
-    started = time.perf_counter()
     compute(cell, effort, results, runs)
-    return time.perf_counter() - started
