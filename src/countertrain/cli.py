@@ -129,11 +129,16 @@ def evaluate(
     """
     run = open_run(folder)
     other = open_run(baseline) if baseline is not None else None
-    if other is not None and other.settings.data != run.settings.data:
-        raise ValueError(
-            f"--baseline must be of the same data; {folder} is of {run.settings.data}, "
-            f"{baseline} of {other.settings.data}"
-        )
+    if other is not None:
+        for name, mine, theirs in (
+            ("of the same data", run.settings.data, other.settings.data),
+            ("with the same immutable features", run.settings.immutable, other.settings.immutable),
+            ("with as many seeds", len(run.models), len(other.models)),
+        ):
+            if mine != theirs:
+                raise ValueError(
+                    f"--baseline must be {name}; {folder} has {mine or 'none'}, {baseline} {theirs or 'none'}"
+                )
     scores = {run.settings.objective.upper(): _score(run, rounds, individuals)}
     if other is not None:
         name = other.settings.objective.upper()
@@ -141,10 +146,6 @@ def evaluate(
     console.print(score_table(run.data.title, {name: s.table for name, s in scores.items()}))
     if other is not None:
         treated, base = scores.values()
-        if len(treated.table) != len(base.table):
-            raise ValueError(
-                f"reductions need as many seeds in both runs; got {len(treated.table)} and {len(base.table)}"
-            )
         console.print(reduction_table(compare(treated.records, base.records)))
         console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
     console.print(f"[dim]records: {folder / 'records.csv'}[/]")

@@ -182,3 +182,35 @@ def test_overwriting_fits_a_new_autoencoder_to_the_new_rows(tmp_path: Path, fits
     run = train(small("circles", generator="revise"), tmp_path, overwrite=True)
     assert len(fits) == 2
     assert torch.equal(fits[1], run.data.train.x)
+
+
+def test_resuming_with_other_data_before_the_first_epoch_was_done_fits_a_new_autoencoder(
+    tmp_path: Path, fits: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "build_trainer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(small(generator="revise"), tmp_path)
+    assert (tmp_path / "vae.safetensors").exists()
+    run = train(small("circles", generator="revise"), tmp_path, resume=True)
+    assert torch.equal(fits[-1], run.data.train.x)
+
+
+def test_overwriting_leaves_no_records_or_history_of_the_old_run(tmp_path: Path) -> None:
+    train(small(), tmp_path).records(rounds=2, individuals=5)
+    with pytest.raises(RuntimeError, match="killed"):
+        train(small(seeds=[5]), tmp_path, overwrite=True, callbacks=[stop_after(1)])
+    assert not (tmp_path / "records.csv").exists()
+    assert not (tmp_path / "history.jsonl").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, overwrite: bool) -> None:
+    others = [tmp_path / name for name in ("bert.safetensors", "notes.txt", "table.csv")]
+    for path in others:
+        path.write_text("not ours")
+    train(small(), tmp_path, overwrite=overwrite)
+    assert [path.read_text() for path in others if path.exists()] == ["not ours"] * 3

@@ -98,9 +98,10 @@ def train(
                 "to start anew"
             )
     _make_writable(folder)
-    if not resume:
-        for leftover in folder.glob("*.safetensors"):  # checkpoints, weights and autoencoder of an earlier run
-            leftover.unlink()
+    if not (resume and begun):  # only what a run itself writes: the folder may hold files of others
+        written = ("weights.safetensors", "vae.safetensors", "history.jsonl", "records.csv")
+        for leftover in (*folder.glob("checkpoint*.safetensors"), *(folder / name for name in written)):
+            leftover.unlink(missing_ok=True)
     write_text(settings_path, settings.to_toml())
     write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
     vae = _vae(folder, settings, data) if settings.generator == "revise" and settings.objective != "bl" else None
