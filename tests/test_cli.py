@@ -159,7 +159,10 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("evaluate nowhere", "nowhere is not a run directory: it has no settings.toml; make one with: countertrain"),
         ("evaluate {runs}/one --rounds 1", "Invalid value for '--rounds'"),
         ("evaluate {runs}/one --baseline {runs}/circles", "--baseline must be of the same data; "),
-        ("evaluate {runs}/one --baseline {runs}/bl", "reductions need as many seeds in both runs; got 1 and 2"),
+        (
+            "evaluate {runs}/one --baseline {runs}/bl",
+            "--baseline must have as many seeds; {runs}/one has 1, {runs}/bl 2",
+        ),
         ("explain {runs}/one --row 900", "row must lie in 0..899, the test rows of moons; got 900"),
         ("explain {runs}/one --row -1", "Invalid value for '--row'"),
         ("explain {runs}/one --row 0 --target 7", "target must be a class of moons, by number 0..1 or name (0, 1)"),

@@ -131,13 +131,13 @@ def evaluate(
     other = open_run(baseline) if baseline is not None else None
     if other is not None:
         for name, mine, theirs in (
-            ("of the same data", run.settings.data, other.settings.data),
-            ("with the same immutable features", run.settings.immutable, other.settings.immutable),
-            ("with as many seeds", len(run.models), len(other.models)),
+            ("be of the same data", run.settings.data, other.settings.data),
+            ("have the same immutable features", run.settings.immutable, other.settings.immutable),
+            ("have as many seeds", len(run.models), len(other.models)),
         ):
             if mine != theirs:
                 raise ValueError(
-                    f"--baseline must be {name}; {folder} has {mine or 'none'}, {baseline} {theirs or 'none'}"
+                    f"--baseline must {name}; {folder} has {mine or 'none'}, {baseline} {theirs or 'none'}"
                 )
     scores = {run.settings.objective.upper(): _score(run, rounds, individuals)}
     if other is not None:

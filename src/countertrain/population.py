@@ -138,14 +138,16 @@ class Population:
             with self.evaluating():
                 together = self(x.expand(len(self), -1, -1))
                 alone = torch.stack([module(x) for module in self.modules])
-            before = {name: buffer.clone() for name, buffer in self._buffers.items()}
             with self.training():
-                self(x.expand(len(self), -1, -1))
+                self(x.expand(len(self), -1, -1))  # vmap refuses random numbers
+            probe = copy.deepcopy(self.modules[0]).train()
+            with torch.random.fork_rng():
+                probe(x)
         except (RuntimeError, ValueError) as error:
             raise NotStackableError(f"vmap cannot run it ({str(error).splitlines()[0]})") from error
         if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
             raise NotStackableError("stacked it gives other logits than alone")
-        if any(not torch.equal(before[name], buffer) for name, buffer in self._buffers.items()):
+        if any(not torch.equal(self.modules[0].get_buffer(name), buffer) for name, buffer in probe.named_buffers()):
             raise NotStackableError("it changes its buffers while it trains")
 
 
@@ -227,6 +229,7 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
 
 def _check_stackable(modules: Sequence[nn.Module]) -> None:
     """Refuse models that could not get in a population what they would get alone."""
+    _check_separate(modules)
     first = modules[0]
     for layer in first.modules():
         if isinstance(layer, _DropoutNd):
@@ -237,7 +240,6 @@ def _check_stackable(modules: Sequence[nn.Module]) -> None:
             raise NotStackableError(f"{type(layer).__name__} has hooks, which see one model at a time")
     if len(list(first.named_parameters(remove_duplicate=False))) != len(list(first.named_parameters())):
         raise NotStackableError("it has tied weights")
-    _check_separate(modules)
     for i, module in enumerate(modules[1:], 1):
         if type(module) is not type(first) or _signature(module) != _signature(first):
             raise NotStackableError(f"model {i} has another architecture than model 0")

@@ -190,7 +190,7 @@ class CounterfactualTrainer:
         if validation is not None:
             metrics |= _scores(population, *validation, "validation")
         epoch = state.epoch + 1
-        bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, population, epoch)
+        bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, population, metrics["train_loss"], epoch)
         seconds = time.perf_counter() - started
         record = EpochRecord(epoch, self.epochs, seconds, {k: v.tolist() for k, v in metrics.items()})
         return record, {i: why for i, why in bad.items() if i not in state.history.failures}
@@ -287,15 +287,16 @@ def _warn(history: History) -> None:
         warnings.warn(f"model {i} stopped early: {why}", RuntimeWarning, stacklevel=3)
 
 
-def _non_finite(curves: dict[str, Tensor], population: Population, epoch: int) -> dict[int, str]:
+def _non_finite(curves: dict[str, Tensor], population: Population, train_loss: Tensor, epoch: int) -> dict[int, str]:
     """Where each model's loss first was NaN or infinite, or that its weights are so now."""
     way_out = (
         f"the model keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
     )
     size = len(population)
-    whole = torch.stack([torch.isfinite(p).view(size, -1).all(1) for p in population.parameters.values()]).all(0)
-    broken = f"the weights are not finite after the last update of epoch {epoch}; {way_out}"
-    bad = dict.fromkeys((~whole).nonzero().flatten().tolist(), broken)
+    whole = [torch.isfinite(p).reshape(size, -1).all(1) for p in population.parameters.values()]
+    whole.append(torch.isfinite(train_loss))
+    broken = f"the weights or their loss are not finite after the last update of epoch {epoch}; {way_out}"
+    bad = dict.fromkeys((~torch.stack(whole).all(0)).nonzero().flatten().tolist(), broken)
     for i in (~torch.isfinite(curves["loss"])).any(0).nonzero().flatten().tolist():
         batch = int((~torch.isfinite(curves["loss"][:, i])).nonzero()[0])
         terms = [name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])]
