@@ -266,7 +266,9 @@ def paper(
     effort = Effort(n_seeds=seeds, rounds=5 if quick else 100)
     folder = out / "quick" if quick else out
     place = Place(folder / "records", Path("runs") / "paper", folder / "paper")
-    cells = list(dict.fromkeys(cell for name in names for cell in PRODUCTS[name].cells(wanted)))
+    names = [name for name in names if PRODUCTS[name].only in (None, *wanted)]
+    scopes = {name: [PRODUCTS[name].only or data for data in wanted] for name in names}
+    cells = list(dict.fromkeys(cell for name in names for cell in PRODUCTS[name].cells(scopes[name])))
     if not render_only:
         with counting(f"{len(cells)} cells, {workers} workers") as progress:
             compute_all(cells, effort, place.records, place.runs, workers=workers, progress=progress)
