@@ -219,13 +219,31 @@ def test_batch_norm_and_dropout_train_in_training_mode(rows: Rows, fresh: Fresh)
     assert not model.training
 
 
+def test_targets_avoid_what_the_model_predicts_without_dropout(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+    factuals, targets = Sampler.factuals, Sampler.targets
+    monkeypatch.setattr(Sampler, "factuals", lambda self, n: seen.append(factuals(self, n)) or seen[-1])
+    monkeypatch.setattr(Sampler, "targets", lambda self, y: seen.append(y) or targets(self, y))
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.9), nn.Linear(8, 3)).double()
+    with torch.no_grad():
+        calm = model.eval()(rows[0]).argmax(-1)
+        noisy = model.train()(rows[0]).argmax(-1)
+    replace(SMALL, epochs=1).fit(model, *rows)
+    assert torch.equal(seen[1], calm[seen[0]])
+    assert not torch.equal(calm, noisy)
+
+
 def test_the_same_seed_trains_the_same_model_and_the_domain_is_inferred_by_default(
     rows: Rows, fresh: Fresh, weights: Vector
 ) -> None:
-    first, second, other = fresh(), fresh(), fresh()
+    x, y = rows[0].clamp(-1.5, 1.5), rows[1]
+    assert (Constraints.infer(x).upper > x.amax(0)).all()  # Eq. (domain) reaches beyond the rows
+    first, second, wide, narrow = (fresh() for _ in range(4))
     trainer = replace(SMALL, shuffle=True, constraints=None, generator=eccco(n_steps=40, tau=0.99))
-    trainer.fit(first, *rows)
-    replace(trainer, constraints=Constraints.infer(rows[0])).fit(second, *rows)
-    replace(trainer, constraints=Constraints.of(3)).fit(other, *rows)
+    trainer.fit(first, x, y)
+    replace(trainer, constraints=Constraints.infer(x)).fit(second, x, y)
+    replace(trainer, constraints=Constraints.of(3)).fit(wide, x, y)
+    replace(trainer, constraints=Constraints.infer(x, n_sigma=0)).fit(narrow, x, y)
     assert torch.equal(weights(first), weights(second))
-    assert not torch.equal(weights(first), weights(other))
+    assert not torch.allclose(weights(first), weights(wide))
+    assert not torch.allclose(weights(first), weights(narrow))

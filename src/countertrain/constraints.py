@@ -115,10 +115,8 @@ class Constraints:
     def box(self, origin: Tensor) -> tuple[Tensor, Tensor]:
         """Lowest and highest value that each feature of each row may take: domain within reach."""
         low, high = self._reach(origin)
-        return (
-            torch.minimum(torch.maximum(self.lower, low), high),
-            torch.maximum(torch.minimum(self.upper, high), low),
-        )
+        lower, upper = self.lower.to(origin), self.upper.to(origin)
+        return torch.minimum(torch.maximum(lower, low), high), torch.maximum(torch.minimum(upper, high), low)
 
     def project(self, x: Tensor, origin: Tensor) -> Tensor:
         """The admissible row next to x for a person who starts at `origin`."""
@@ -169,9 +167,7 @@ def _mutability(
 
 
 def _bound(value: Bound, n_features: int, name: str) -> Tensor:
-    bound = torch.as_tensor(value)
-    if not bound.is_floating_point():
-        bound = bound.to(torch.get_default_dtype())
+    bound = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
     if bound.ndim == 0:
         return bound.repeat(n_features)
     if bound.shape != (n_features,):

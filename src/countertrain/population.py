@@ -208,7 +208,7 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
     chain: list[nn.Module | tuple[str, str | None]] = []
 
     def visit(prefix: str, layer: nn.Module) -> bool:
-        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        if _hooked(layer):
             return False
         if type(layer) is nn.Sequential:
             return all(child is not None and visit(f"{prefix}{name}.", child) for name, child in layer._modules.items())
@@ -227,6 +227,11 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
     return chain if set(used) == names and len(used) == len(names) else None  # tied weights: a plain call
 
 
+def _hooked(layer: nn.Module) -> bool:
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks)
+
+
 def _check_stackable(modules: Sequence[nn.Module]) -> None:
     """Refuse models that could not get in a population what they would get alone."""
     _check_separate(modules)
@@ -236,7 +241,7 @@ def _check_stackable(modules: Sequence[nn.Module]) -> None:
             raise NotStackableError(f"{type(layer).__name__} draws from the global random stream")
         if isinstance(layer, _BatchNorm):
             raise NotStackableError(f"{type(layer).__name__} keeps statistics of its batches")
-        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+        if _hooked(layer):
             raise NotStackableError(f"{type(layer).__name__} has hooks, which see one model at a time")
     if len(list(first.named_parameters(remove_duplicate=False))) != len(list(first.named_parameters())):
         raise NotStackableError("it has tied weights")
