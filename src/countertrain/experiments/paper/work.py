@@ -1,6 +1,9 @@
 """Many cells on few cores: processes side by side, one thread each."""
 
 import multiprocessing
+import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -27,8 +30,8 @@ def compute_all(
     ordered = sorted(cells, key=lambda cell: -cost(cell))
     total = sum(cost(cell) for cell in cells)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        futures = {pool.submit(_work, cell, effort, results, runs): cell for cell in ordered}
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),)) as pool:
+        futures = {pool.submit(compute, cell, effort, results, runs): cell for cell in ordered}
         done = 0.0
         progress(done, total)
         for future in as_completed(futures):
@@ -42,6 +45,13 @@ def cost(cell: Cell) -> float:
     return _WEIGHT.get(cell.data, 1) * (0.15 if cell.objective == "bl" else 1.0)
 
 
-def _work(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
+def _set_up(parent: int) -> None:
+    """One thread a worker, and none outlives the process that started it, however that one ends."""
     torch.set_num_threads(1)
-    compute(cell, effort, results, runs)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
