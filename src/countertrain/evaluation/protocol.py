@@ -15,8 +15,10 @@ from countertrain.evaluation.divergence import GroupedDivergence
 from countertrain.evaluation.metrics import Implausibility, cost, sparsity, validity
 from countertrain.losses import predict
 from countertrain.population import Population
+from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.rules import SGD
+from countertrain.search.state import Counterfactuals
 
 __all__ = ["Protocol", "evaluate"]
 
@@ -44,6 +46,19 @@ class Protocol:
     """Of the kernel in IP*: 5.0 as run, 0.5 as written."""
     seed: int = 0
 
+    def generator(self, lambda_egy: Sequence[float]) -> Generator:
+        """The search at test time, each block of individuals with an energy weight of its own."""
+        weights = torch.tensor(lambda_egy).repeat_interleave(self.individuals).unsqueeze(0)  # (1, k n)
+        return eccco(
+            lambda_cost=self.lambda_cost,
+            lambda_egy=weights,
+            schedule=self.schedule,
+            rho=self.rho,
+            rule=SGD(self.step_size),
+            n_steps=self.n_steps,
+            tau=self.tau,
+        )
+
 
 def evaluate(
     models: Sequence[nn.Module] | Population,
@@ -64,65 +79,87 @@ def evaluate(
     protocol = protocol or Protocol()
     population = models if isinstance(models, Population) else Population(models)
     stream = torch.Generator().manual_seed(protocol.seed)
-    size, n = len(population), protocol.individuals
-    grid = [(weight, j) for weight in protocol.lambda_egy for j in range(protocol.rounds)]
-    with population.evaluating(), torch.no_grad():
-        predicted = predict(population(x.expand(size, -1, -1)))  # (P, N)
-    by_class = predicted.argsort(dim=1, stable=True)
-    counts = torch.stack([(predicted == k).sum(1) for k in range(n_classes)], dim=1)  # (P, K)
-    starts = counts.cumsum(1) - counts
+    people = _People(population, x, n_classes)
     ip = Implausibility.of(x, y, n_classes)
     divergence = GroupedDivergence(x, y, n_classes, length_scale=protocol.length_scale)
+    grid = [(weight, j) for weight in protocol.lambda_egy for j in range(protocol.rounds)]
+    blocks = max(1, _BUDGET // (len(population) * protocol.individuals * max(x.shape[1], 32)))
     frames = []
-    blocks = max(1, _BUDGET // (size * n * max(x.shape[1], 32)))
     for first in range(0, len(grid), blocks):
         part = grid[first : first + blocks]
-        shape = (len(part), n)
-        label = torch.randint(n_classes, shape, generator=stream)  # (k, n)
-        target = torch.randint(n_classes - 1, shape, generator=stream)
-        target = target + (target >= label)
-        u = torch.rand((size, *shape), generator=stream, dtype=torch.float64)
-        wanted = label.flatten().expand(size, -1).to(x.device)  # (P, k n)
-        available = counts.gather(1, wanted)
-        place = (u.flatten(1).to(x.device) * available).long()
-        rows = by_class.gather(1, (starts.gather(1, wanted) + place).clamp(max=len(x) - 1))
-        generator = eccco(
-            lambda_cost=protocol.lambda_cost,
-            lambda_egy=torch.tensor([[weight] * n for weight, _ in part]).reshape(1, -1),
-            schedule=protocol.schedule,
-            rho=protocol.rho,
-            rule=SGD(protocol.step_size),
-            n_steps=protocol.n_steps,
-            tau=protocol.tau,
-        )
-        found = generator(
-            population, x[rows], target.flatten().expand(size, -1).contiguous().to(x.device), constraints=constraints
-        )
+        drawn = people.draw(len(part), protocol.individuals, stream)
+        generator = protocol.generator([weight for weight, _ in part])
+        found = generator(population, x[drawn.rows], drawn.targets(), constraints=constraints)
         with population.evaluating(), torch.no_grad():
             reached = validity(population(found.x), found.target)
-        drawn = available > 0  # a model that never predicts the factual class has nobody to explain
-        valid = (reached & drawn).view(size, *shape)
-        values = {
-            "validity": reached.double(),
-            "maturity": found.mature.double(),
-            "n_steps": found.n_steps.double(),
-            "ip": ip(found.x, found.target),
-            "cost": cost(found.x, found.factual).double(),
-            "sparsity": sparsity(found.x, found.factual),
-        }
-        means = {
-            name: _mean(value.view(size, *shape), drawn.view(size, *shape) if name in _METRICS[:3] else valid)
-            for name, value in values.items()
-        }
-        means["ip_star"] = divergence(found.x.view(size, *shape, -1), label, target, valid, stream)
-        frames.append(_frame(part, means, drawn.view(size, *shape).sum(-1)))
+        means = drawn.means(found, reached, ip)
+        cubes = found.x.view(len(population), *drawn.label.shape, -1)
+        means["ip_star"] = divergence(cubes, drawn.label, drawn.target, drawn.valid(reached), stream)
+        frames.append(_frame(part, means, drawn.there.sum(-1)))
         progress(first + len(part), len(grid))
     return pd.concat(frames, ignore_index=True)
 
 
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Individuals of k blocks (an energy weight and a round each), n in a block, for P models."""
+
+    label: Tensor  # (k, n) factual classes, for all models
+    target: Tensor  # (k, n) target classes, for all models
+    rows: Tensor  # (P, k n) test rows that the model puts into the factual class
+    there: Tensor  # (P, k, n) bool: a model that never predicts a class has nobody of it to explain
+
+    def targets(self) -> Tensor:
+        """Target classes for each model, (P, k n)."""
+        return self.target.flatten().expand(len(self.rows), -1).contiguous().to(self.rows.device)
+
+    def valid(self, reached: Tensor) -> Tensor:
+        """Which individuals have a valid counterfactual, (P, k, n)."""
+        return reached.view_as(self.there) & self.there
+
+    def means(self, found: Counterfactuals, reached: Tensor, ip: Implausibility) -> dict[str, Tensor]:
+        """Means over the individuals of each block, (P, k): over all of them, or over the valid ones."""
+        valid = self.valid(reached)
+        over_all = {"validity": reached, "maturity": found.mature, "n_steps": found.n_steps}
+        over_valid = {
+            "ip": ip(found.x, found.target),
+            "cost": cost(found.x, found.factual),
+            "sparsity": sparsity(found.x, found.factual),
+        }
+        return {name: _mean(value.view_as(valid), self.there) for name, value in over_all.items()} | {
+            name: _mean(value.view_as(valid), valid) for name, value in over_valid.items()
+        }
+
+
+class _People:
+    """Test rows sorted by the class into which each model puts them."""
+
+    def __init__(self, population: Population, x: Tensor, n_classes: int) -> None:
+        with population.evaluating(), torch.no_grad():
+            predicted = predict(population(x.expand(len(population), -1, -1)))  # (P, N)
+        self._n_classes = n_classes
+        self._by_class = predicted.argsort(dim=1, stable=True)
+        self._counts = torch.stack([(predicted == k).sum(1) for k in range(n_classes)], dim=1)  # (P, K)
+        self._starts = self._counts.cumsum(1) - self._counts
+
+    def draw(self, k: int, n: int, stream: torch.Generator) -> _Drawn:
+        """Factual and target classes, and for each model random rows that it puts into the factual class."""
+        size, n_rows = self._by_class.shape
+        device = self._by_class.device
+        label = torch.randint(self._n_classes, (k, n), generator=stream)
+        target = torch.randint(self._n_classes - 1, (k, n), generator=stream)
+        target = target + (target >= label)
+        u = torch.rand((size, k, n), generator=stream, dtype=torch.float64).flatten(1).to(device)
+        wanted = label.flatten().expand(size, -1).to(device)  # (P, k n)
+        available = self._counts.gather(1, wanted)
+        place = self._starts.gather(1, wanted) + (u * available).long()
+        rows = self._by_class.gather(1, place.clamp(max=n_rows - 1))
+        return _Drawn(label, target, rows, (available > 0).view(size, k, n))
+
+
 def _mean(values: Tensor, counted: Tensor) -> Tensor:
     """Mean over the individuals that count, NaN where there are none: (P, k, n) -> (P, k)."""
-    return torch.where(counted, values, 0.0).sum(-1) / counted.sum(-1)
+    return torch.where(counted, values.double(), 0.0).sum(-1) / counted.sum(-1)
 
 
 def _frame(part: Sequence[tuple[float, int]], means: dict[str, Tensor], drawn: Tensor) -> pd.DataFrame:
