@@ -143,3 +143,23 @@ def test_a_replaced_counterfactual_protects_nothing() -> None:
     )
     assert torch.equal(pairs.x_ce, x_plus)
     assert torch.equal(pairs.x_plus, x_plus)
+
+
+def test_of_several_neighbours_the_nearest_to_the_counterfactual_is_taken() -> None:
+    stream = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 3, generator=stream)
+    y = torch.arange(200) % 3
+    x_ce = torch.randn(2, 50, 3, generator=stream)
+    target = torch.randint(3, (2, 50), generator=stream)
+
+    def away(k: int) -> tuple[Tensor, Tensor]:
+        x_plus = Sampler(y, 3, [0, 1]).nearest(x, target, x_ce, k)
+        match = (x_plus.unsqueeze(2) == x).all(-1)  # (2, 50, 200)
+        assert torch.equal(y[match.int().argmax(-1)], target)
+        return x_plus, (x_plus - x_ce).abs().sum(-1)
+
+    one, many = away(1), away(2000)
+    assert torch.equal(one[0], x[Sampler(y, 3, [0, 1]).neighbours(target)])
+    of_class = torch.cdist(x_ce, x.expand(2, -1, -1), p=1).masked_fill(y != target.unsqueeze(-1), torch.inf)
+    torch.testing.assert_close(many[1], of_class.amin(-1))
+    assert (one[1] > many[1]).any()

@@ -119,5 +119,17 @@ class Sampler:
         place = (u * self._count[target]).long()
         return self._by_class[self._start[target] + place]
 
+    def nearest(self, x: Tensor, target: Tensor, x_ce: Tensor, k: int) -> Tensor:
+        """The neighbour nearest to each counterfactual (l1) of k random rows of its target class: (P, n, D)."""
+        x_plus = x[self.neighbours(target)]
+        if k == 1:
+            return x_plus
+        least = (x_plus - x_ce).abs().sum(-1, keepdim=True)  # (P, n, 1)
+        for _ in range(k - 1):
+            other = x[self.neighbours(target)]
+            away = (other - x_ce).abs().sum(-1, keepdim=True)
+            x_plus, least = torch.where(away < least, other, x_plus), torch.minimum(away, least)
+        return x_plus
+
     def _draw(self, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
         return torch.stack([draw(stream) for stream in self.streams]).to(self._count.device)

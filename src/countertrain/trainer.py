@@ -73,6 +73,8 @@ class CounterfactualTrainer:
     """epsilon, how far a nascent counterfactual may be from its factual in any feature."""
     immature: Immature = "neighbour"
     """Counterfactuals that did not reach tau: replaced by their neighbour (as run), or dropped."""
+    n_neighbours: int = 1
+    """x_plus is the one nearest to its counterfactual of so many random rows of the target class; as run, of one."""
     generate: Literal["sweep", "batch"] = "sweep"
     """One search before each epoch, shared out over its mini-batches; or one before each mini-batch."""
     optimizer: OptimizerFactory = adam
@@ -85,7 +87,7 @@ class CounterfactualTrainer:
     """Of the random streams: one for all models, or one a model."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch_size", 1)):
+        for name, least in (("epochs", 0), ("batch_size", 1), ("n_neighbours", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
         if self.n_ce is not None and self.n_ce < 1:
@@ -212,7 +214,7 @@ class CounterfactualTrainer:
         target = state.sampler.targets(predicted)
         found = self.generator(state.population, factual, target, constraints=constraints, epsilon=self.epsilon)
         log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
-        x_plus = x[state.sampler.neighbours(target)]
+        x_plus = state.sampler.nearest(x, target, found.x, self.n_neighbours)
         return pair_up(found, y[rows], x_plus, constraints, self.immature)
 
     def _batches(self, sampler: Sampler, size: int, device: torch.device) -> Sequence[Tensor]:

@@ -20,6 +20,8 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace, LatentSpace
 from countertrain.search.vae import VAE
 
+MOONS = load("moons")
+
 
 def settings(**overrides: object) -> Settings:
     return Settings.resolve("moons", overrides)
@@ -42,18 +44,18 @@ def test_the_architecture_is_the_one_that_is_named() -> None:
 
 
 def test_the_generator_of_training_has_the_settings_of_the_paper() -> None:
-    generator = build_generator(settings(lambda_cost=0.2, lambda_egy=3.0, step_size=0.4, n_steps=9))
+    generator = build_generator(settings(lambda_cost=0.2, lambda_egy=3.0, step_size=0.4, n_steps=9), MOONS)
     assert generator.penalties == ((0.2, distance), (3.0, EnergyPenalty(schedule=True, rho=1e-3)))
     assert (generator.rule, generator.n_steps, generator.tau) == (SGD(0.4), 9, 0.9)
-    written = build_generator(settings(profile="as-written"))
+    written = build_generator(settings(profile="as-written"), MOONS)
     assert written.penalties[1][1] == EnergyPenalty(schedule=False, rho=0.0)
 
 
 def test_generic_has_no_energy_and_revise_walks_in_a_latent_space() -> None:
-    generic = build_generator(settings(generator="generic"))
+    generic = build_generator(settings(generator="generic"), MOONS)
     assert generic.penalties == ((0.001, distance),)
     assert isinstance(generic.space, FeatureSpace)
-    revise = build_generator(settings(generator="revise"), VAE(2))
+    revise = build_generator(settings(generator="revise"), MOONS, VAE(2))
     assert revise.penalties == generic.penalties
     assert isinstance(revise.space, LatentSpace)
 
@@ -123,3 +125,18 @@ def test_one_hot_groups_are_projected_at_test_time_only(tmp_path: Path) -> None:
     assert train.may_increase.tolist() == test.may_increase.tolist() == [True, False, False]
     known = torch.cat([data.train.x, data.validation.x])
     assert torch.allclose(train.upper[0], known.mean(0)[0] + 5 * known.std(0)[0])
+
+
+def test_categories_change_in_training_only_where_settings_say_so(tmp_path: Path) -> None:
+    lines = [f"{i},{'abc'[i % 3]},{'yn'[i % 2]}" for i in range(60)]
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(["age,job,bought", *lines]))
+    data = load(path)
+    as_run = Settings.resolve(str(path), {})
+    change = Settings.resolve(str(path), {"train_categories": "change"})
+    assert build_constraints(as_run, data).categories == ()
+    assert build_constraints(as_run, data, test_time=True).categories == data.categories == (slice(1, 4),)
+    assert build_constraints(change, data).categories == data.categories
+    assert build_generator(as_run, data).space == FeatureSpace()
+    assert build_generator(change, data).space == FeatureSpace(keep=data.categories)
+    assert build_trainer(Settings.resolve(str(path), {"n_neighbours": 5}), data).n_neighbours == 5

@@ -15,6 +15,7 @@ from countertrain.objective import Objective, ar, bl, cd, ct
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, revise
 from countertrain.search.rules import SGD
+from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE
 from countertrain.trainer import CounterfactualTrainer
 
@@ -38,18 +39,20 @@ def build_models(settings: Settings, data: Dataset) -> list[nn.Module]:
 
 
 def build_constraints(settings: Settings, data: Dataset, *, test_time: bool = False) -> Constraints:
-    """Domain and mutability; one-hot groups are projected at test time only, as in the authors' program."""
-    return data.constraints(n_sigma=settings.n_sigma, immutable=settings.immutable, categories=test_time)
+    """Domain and mutability; one-hot groups are projected at test time only (as run), unless settings say otherwise."""
+    projected = test_time or settings.train_categories == "change"
+    return data.constraints(n_sigma=settings.n_sigma, immutable=settings.immutable, categories=projected)
 
 
-def build_generator(settings: Settings | Sequence[Settings], vae: VAE | None = None) -> Generator:
+def build_generator(settings: Settings | Sequence[Settings], data: Dataset, vae: VAE | None = None) -> Generator:
     """The counterfactual search of training, for the models of one run or of several."""
     runs = _runs(settings)
     first = runs[0]
+    space = FeatureSpace(keep=data.categories if first.train_categories == "change" else ())
     rule = SGD(first.step_size)
     lambda_cost, tau = _each(runs, "lambda_cost"), _each(runs, "tau")
     if first.generator == "generic" or first.objective == "bl":  # conventional training never searches
-        return generic(lambda_cost=lambda_cost, rule=rule, n_steps=first.n_steps, tau=tau)
+        return generic(lambda_cost=lambda_cost, space=space, rule=rule, n_steps=first.n_steps, tau=tau)
     if first.generator == "revise":
         assert vae is not None
         return revise(vae, lambda_cost=lambda_cost, rule=rule, n_steps=first.n_steps, tau=tau)
@@ -58,6 +61,7 @@ def build_generator(settings: Settings | Sequence[Settings], vae: VAE | None = N
         lambda_egy=_each(runs, "lambda_egy"),
         schedule=first.energy_schedule,
         rho=first.energy_square,
+        space=space,
         rule=rule,
         n_steps=first.n_steps,
         tau=tau,
@@ -85,7 +89,7 @@ def build_trainer(
     first = runs[0]
     return CounterfactualTrainer(
         objective=build_objective(runs),
-        generator=build_generator(runs, vae),
+        generator=build_generator(runs, data, vae),
         constraints=build_constraints(first, data),
         epochs=first.epochs,
         batch_size=first.batch_size,
@@ -93,6 +97,7 @@ def build_trainer(
         burn_in=first.burn_in,
         epsilon=_each(runs, "epsilon"),
         immature=first.immature,
+        n_neighbours=first.n_neighbours,
         generate=first.generate,
         optimizer=partial(torch.optim.Adam, lr=first.learning_rate, fused=True),
         shuffle=first.shuffle,

@@ -42,6 +42,10 @@ class Settings(BaseModel):
     shuffle: bool = Field(False, description="new mini-batches each epoch")
     burn_in: float = Field(0.0, ge=0, le=1, description="share of epochs without search")
     n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals an epoch; 1000 or all rows if left out")
+    n_neighbours: int = Field(1, ge=1, description="x_plus is the nearest of so many random rows of its class")
+    train_categories: Literal["free", "change"] = Field(
+        "free", description="one-hot columns in the training search: any numbers (as run), or categories that change"
+    )
     generate: Literal["sweep", "batch"] = Field("sweep", description="one search an epoch, or one a mini-batch")
     immature: Literal["neighbour", "drop"] = Field("neighbour", description="what becomes of immature ones")
     on_nonfinite: Literal["stop", "skip"] = Field("stop", description="what to do about a loss that is not finite")

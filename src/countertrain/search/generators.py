@@ -8,8 +8,8 @@ from countertrain.losses import energy
 from countertrain.population import Weight
 from countertrain.search.generator import Generator
 from countertrain.search.rules import SGD
-from countertrain.search.space import LatentSpace
-from countertrain.search.state import SearchState, StepRule
+from countertrain.search.space import FeatureSpace, LatentSpace
+from countertrain.search.state import SearchState, StateSpace, StepRule
 from countertrain.search.vae import VAE
 
 __all__ = ["EnergyPenalty", "distance", "eccco", "generic", "revise"]
@@ -44,10 +44,17 @@ class EnergyPenalty:
 
 
 def generic(
-    *, lambda_cost: Weight = 0.001, rule: StepRule | None = None, n_steps: int = 30, tau: Weight = 0.75
+    *,
+    lambda_cost: Weight = 0.001,
+    space: StateSpace | None = None,
+    rule: StepRule | None = None,
+    n_steps: int = 30,
+    tau: Weight = 0.75,
 ) -> Generator:
     """Wachter's search: cross-entropy and distance."""
-    return Generator(((lambda_cost, distance),), rule=rule or SGD(), n_steps=n_steps, tau=tau)
+    return Generator(
+        ((lambda_cost, distance),), space=space or FeatureSpace(), rule=rule or SGD(), n_steps=n_steps, tau=tau
+    )
 
 
 def eccco(
@@ -56,6 +63,7 @@ def eccco(
     lambda_egy: Weight = 5.0,
     schedule: bool = True,
     rho: float = 1e-3,
+    space: StateSpace | None = None,
     rule: StepRule | None = None,
     n_steps: int = 30,
     tau: Weight = 0.75,
@@ -63,6 +71,7 @@ def eccco(
     """ECCCo: cross-entropy, distance and energy, for counterfactuals that are faithful to the model."""
     return Generator(
         ((lambda_cost, distance), (lambda_egy, EnergyPenalty(schedule, rho))),
+        space=space or FeatureSpace(),
         rule=rule or SGD(),
         n_steps=n_steps,
         tau=tau,

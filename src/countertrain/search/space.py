@@ -11,7 +11,13 @@ __all__ = ["FeatureSpace", "LatentSpace"]
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """The features themselves: the projected row becomes the state."""
+    """The features themselves: the projected row becomes the state.
+
+    In a one-hot group that is projected at every step, progress would then never add up, and no category ever change.
+    For the groups named in `keep`, the state keeps what it had before the projection, within [0, 1].
+    """
+
+    keep: tuple[slice, ...] = ()
 
     def encode(self, x: Tensor) -> Tensor:
         """x is its own state."""
@@ -22,8 +28,13 @@ class FeatureSpace:
         return z
 
     def settle(self, z: Tensor, x: Tensor) -> Tensor:
-        """Go on from the projected row."""
-        return x
+        """Go on from the projected row, but in the groups to keep from the state before it was projected."""
+        if not self.keep:
+            return x
+        state = x.clone()
+        for group in self.keep:
+            state[..., group] = z[..., group].clamp(0, 1)
+        return state
 
 
 @dataclass(frozen=True)

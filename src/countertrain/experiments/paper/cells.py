@@ -142,11 +142,8 @@ def _up_to_date(cell: Cell, settings: Settings, effort: Effort, results: Path) -
     result = stored(cell, results)
     if result is None:
         return False
-    wanted = {
-        "settings": settings.model_dump(mode="json"),
-        "effort": [effort.n_seeds, effort.rounds, effort.individuals_of(cell.data)],
-    }
-    return all(result.scores[key] == value for key, value in wanted.items())
+    wanted = [effort.n_seeds, effort.rounds, effort.individuals_of(cell.data)]
+    return Settings.model_validate(result.scores["settings"]) == settings and bool(result.scores["effort"] == wanted)
 
 
 def _predictive(run: Run) -> dict[str, Any]:
