@@ -4,6 +4,7 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -28,15 +29,15 @@ from countertrain.evaluation.comparison import compare
 from countertrain.experiments.bench import bench as run_bench
 from countertrain.experiments.demo import demo as run_demo
 from countertrain.experiments.explain import explain as explain_row
-from countertrain.experiments.paper.cells import Effort
+from countertrain.experiments.paper.cells import Effort, compute
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import NAMES
 from countertrain.experiments.paper.tables import TABLES
-from countertrain.experiments.paper.work import compute_all
 from countertrain.experiments.run import Run, default_folder, open_run
 from countertrain.experiments.run import train as train_run
 from countertrain.experiments.scores import Scores, score
 from countertrain.experiments.settings import FINAL, Settings, parse_assignments
+from countertrain.experiments.work import Task, run_all
 from countertrain.trainer import NonFiniteLossError
 
 __all__ = ["app", "main"]
@@ -271,7 +272,8 @@ def paper(
     cells = list(dict.fromkeys(cell for name in names for cell in PRODUCTS[name].cells(scopes[name])))
     if not render_only:
         with counting(f"{len(cells)} cells, {workers} workers") as progress:
-            compute_all(cells, effort, place.records, place.runs, workers=workers, progress=progress)
+            tasks = [Task(partial(compute, cell, effort, place.records, place.runs), cell.cost) for cell in cells]
+            run_all(tasks, workers=workers, progress=progress)
     for name in names:
         for path in PRODUCTS[name].render(wanted, place, effort):
             console.print(f"[dim]{path}[/]")

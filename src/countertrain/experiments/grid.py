@@ -18,7 +18,9 @@ from countertrain.experiments.settings import Settings
 from countertrain.population import Population
 from countertrain.search.vae import fit_vae
 
-__all__ = ["expand", "populations", "run_population"]
+__all__ = ["compute_population", "expand", "populations", "run_population"]
+
+_OF_SEARCH = ("generator", "n_steps", "n_ce", "burn_in", "generate", "immature")  # no matter to conventional training
 
 
 def expand(data: str, grid: Mapping[str, Sequence[Any]], **fixed: Any) -> list[Settings]:
@@ -34,7 +36,7 @@ def populations(runs: Iterable[Settings], *, largest: int = 64) -> list[list[Set
     """Runs grouped by everything in which the models of one population may not differ."""
     groups: dict[str, list[Settings]] = {}
     for run in runs:
-        key = run.model_dump_json(exclude=set(VARYING))
+        key = run.model_dump_json(exclude={*VARYING, *(_OF_SEARCH if run.objective == "bl" else ())})
         groups.setdefault(key, []).append(run)
     return [group[i : i + largest] for group in groups.values() for i in range(0, len(group), largest)]
 
@@ -74,7 +76,9 @@ def _known(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat([data.train.x, data.validation.x]), torch.cat([data.train.y, data.validation.y])
 
 
-def keep(frame: pd.DataFrame, path: Path) -> None:
-    """Write the outcomes of a population; only whole files count as done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, frame.to_csv(index=False, float_format="%.5g"))
+def compute_population(runs: Sequence[Settings], path: Path, *, rounds: int = 5, individuals: int = 100) -> None:
+    """`run_population` into a file, unless it is there already."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame = run_population(runs, rounds=rounds, individuals=individuals)
+        write_text(path, frame.to_csv(index=False, float_format="%.5g"))

@@ -59,6 +59,12 @@ class Cell:
         """A name for files."""
         return f"{self.data}-{self.objective}" + ("-protected" if self.variant == "protected" else "")
 
+    @property
+    def cost(self) -> float:
+        """Relative cost of the cell, rough; conventional training is cheap."""
+        size = {"mnist": 40, "adult": 12, "credit": 5, "gmsc": 4, "california": 4}.get(self.data, 1)
+        return size * (0.15 if self.objective == "bl" else 1.0)
+
     def settings(self, effort: Effort) -> Settings:
         """The settings of the cell: the paper's final ones."""
         overrides: dict[str, Any] = {
