@@ -30,6 +30,7 @@ from countertrain.experiments.bench import bench as run_bench
 from countertrain.experiments.demo import demo as run_demo
 from countertrain.experiments.explain import explain as explain_row
 from countertrain.experiments.paper.cells import Effort, compute
+from countertrain.experiments.paper.grids import GRIDS, grid_tasks, render_grid
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import NAMES
 from countertrain.experiments.paper.tables import TABLES
@@ -235,6 +236,31 @@ def bench(
 
 
 @app.command()
+def grid(
+    name: Annotated[str, typer.Argument(help="gen-params, penalties, training, key or lr.")],
+    datasets: Annotated[list[str] | None, typer.Option(help="Data sets; the four synthetic ones if left out.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes side by side, one thread each.", min=1)] = 2,
+    out: Annotated[Path, typer.Option(help="Folder of records, tables and figures.")] = Path("results"),
+    render_only: Annotated[bool, typer.Option("--render-only", help="From stored records; train nothing.")] = False,
+) -> None:
+    """Run one of the paper's grid searches, its models trained as populations; box plots and tables.
+
+    Populations that are stored are not computed again, so it can be stopped and started at any point.
+    """
+    if name not in GRIDS:
+        raise ValueError(f"unknown grid {name!r}; there are {', '.join(GRIDS)}")
+    wanted = _known(datasets or ["ls", "circles", "moons", "ol"])
+    records = out / "records"
+    if not render_only:
+        tasks = [task for data in wanted for task in grid_tasks(name, data, records)]
+        with counting(f"grid {name}, {len(tasks)} populations") as progress:
+            run_all(tasks, workers=workers, progress=progress)
+    for data in wanted:
+        for path in render_grid(name, data, records, out / "paper"):
+            console.print(f"[dim]{path}[/]")
+
+
+@app.command()
 def paper(
     what: Annotated[str, typer.Argument(help="A table or figure, `all`, or `list`.")] = "list",
     datasets: Annotated[list[str] | None, typer.Option(help="Data sets, all nine if left out.")] = None,
@@ -260,10 +286,7 @@ def paper(
         near = difflib.get_close_matches(what, PRODUCTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`countertrain paper list` shows them all"
         raise ValueError(f"unknown table or figure {what!r}; {hint}")
-    unknown = [name for name in datasets or () if name not in NAMES]
-    if unknown:
-        raise ValueError(f"the paper has no data set {unknown[0]!r}; there are {', '.join(NAMES)}")
-    wanted = [name for name in NAMES if name in (datasets or NAMES)]
+    wanted = _known(datasets or list(NAMES))
     effort = Effort(n_seeds=seeds, rounds=5 if quick else 100)
     folder = out / "quick" if quick else out
     place = Place(folder / "records", Path("runs") / "paper", folder / "paper")
@@ -332,6 +355,14 @@ def _parse_seeds(text: str) -> list[int]:
     if not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(f"--seeds must name at least one seed, and none twice; got {text!r}")
     return seeds
+
+
+def _known(datasets: Sequence[str]) -> list[str]:
+    """These data sets of the paper, in its order."""
+    unknown = [name for name in datasets if name not in NAMES]
+    if unknown:
+        raise ValueError(f"the paper has no data set {unknown[0]!r}; there are {', '.join(NAMES)}")
+    return [name for name in NAMES if name in datasets]
 
 
 def _score(run: Run, rounds: int, individuals: int) -> Scores:
