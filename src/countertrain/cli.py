@@ -33,8 +33,8 @@ from countertrain.experiments.paper.cells import Effort, compute
 from countertrain.experiments.paper.grids import GRIDS, grid_tasks, render_grid
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import NAMES
-from countertrain.experiments.paper.tables import TABLES
-from countertrain.experiments.run import Run, default_folder, open_run
+from countertrain.experiments.paper.tables import TABLES, insert_tables
+from countertrain.experiments.run import Run, RunError, default_folder, open_run
 from countertrain.experiments.run import train as train_run
 from countertrain.experiments.scores import Scores, score
 from countertrain.experiments.settings import FINAL, Settings, parse_assignments
@@ -271,6 +271,9 @@ def paper(
     workers: Annotated[int, typer.Option(help="Processes side by side, one thread each.", min=1)] = 2,
     out: Annotated[Path, typer.Option(help="Folder of records, tables and figures.")] = Path("results"),
     render_only: Annotated[bool, typer.Option("--render-only", help="From stored records; train nothing.")] = False,
+    document: Annotated[
+        Path | None, typer.Option(help="Markdown file to bring up to date, docs/reproduction.md.")
+    ] = None,
 ) -> None:
     """Reproduce the paper's tables and figures, our number beside the published one.
 
@@ -298,8 +301,13 @@ def paper(
             tasks = [Task(partial(compute, cell, effort, place.records, place.runs), cell.cost) for cell in cells]
             run_all(tasks, workers=workers, progress=progress)
     for name in names:
-        for path in PRODUCTS[name].render(wanted, place, effort):
-            console.print(f"[dim]{path}[/]")
+        try:
+            for path in PRODUCTS[name].render(wanted, place, effort):
+                console.print(f"[dim]{path}[/]")
+        except RunError as error:  # a figure of models that were trained elsewhere
+            console.print(f"{name} left out: {error}", soft_wrap=True)
+    if document is not None:
+        console.print(f"{document}: {', '.join(insert_tables(document, place.rendered)) or 'nothing to put in'}")
     if "table1" in names:
         shown = TABLES["table1"](wanted, place.records)
         shown = shown[["data", "metric", "published", "published ±", "ours", "sd over seeds", "same sign"]]

@@ -11,7 +11,7 @@ from countertrain.experiments.paper import cells
 from countertrain.experiments.paper.cells import Cell, Effort, compute, paper_cells, stored
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY
-from countertrain.experiments.paper.tables import TABLES, table1
+from countertrain.experiments.paper.tables import TABLES, insert_tables, table1
 
 TINY = Effort(n_seeds=2, rounds=3, individuals=20, epochs=2)
 
@@ -88,6 +88,21 @@ def _ratio(place: Place, metric: str, variant: str, model: int) -> float:
         return mine.groupby("round")[metric].mean()
 
     return float((rounds("ct") / rounds("bl")).mean())
+
+
+def test_tables_are_put_between_their_marks_in_a_document(place: Place, tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(
+        "a\n<!-- begin table1 -->\nold\n<!-- end table1 -->\nb\n<!-- begin nothing -->\n<!-- end nothing -->\n"
+    )
+    PRODUCTS["table1"].render(["moons"], place, TINY)
+    for _ in range(2):  # again changes nothing
+        assert insert_tables(document, place.rendered) == ["table1"]
+    text = document.read_text()
+    assert text.startswith("a\n<!-- begin table1 -->\n| data | metric |")
+    assert text.count("| Moon | IP |") == 1
+    assert "old" not in text
+    assert text.endswith("<!-- end table1 -->\nb\n<!-- begin nothing -->\n<!-- end nothing -->\n")
 
 
 def test_published_numbers_cover_all_nine_data_sets() -> None:

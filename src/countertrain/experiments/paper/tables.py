@@ -1,5 +1,6 @@
 """The paper's tables from stored records: ours beside the published numbers."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from countertrain.evaluation.comparison import Reduction, compare
 from countertrain.experiments.paper.cells import Cell, CellResult, Variant, stored
 from countertrain.experiments.paper.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY, Published
 
-__all__ = ["TABLES", "pair", "write_table"]
+__all__ = ["TABLES", "insert_tables", "pair", "write_table"]
 
 LABELS = {"ip": "IP", "ip_star": "IP*", "cost": "Cost"}
 
@@ -171,6 +172,23 @@ def write_table(name: str, frame: pd.DataFrame, folder: Path) -> list[Path]:
     write_text(paths[1], markdown(shown))
     write_text(paths[2], latex(shown))
     return paths
+
+
+def insert_tables(document: Path, rendered: Path) -> list[str]:
+    """Put the rendered Markdown tables between their marks in a document; return the names of those put in."""
+    text = document.read_text(encoding="utf-8")
+    names = re.findall(r"<!-- begin (\S+) -->", text)
+    done = []
+    for name in names:
+        table = rendered / f"{name}.md"
+        if table.exists():
+            begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+            head, _, rest = text.partition(begin)
+            _, _, tail = rest.partition(end)
+            text = f"{head}{begin}\n{table.read_text(encoding='utf-8')}{end}{tail}"
+            done.append(name)
+    write_text(document, text)
+    return done
 
 
 def markdown(frame: pd.DataFrame) -> str:
