@@ -67,8 +67,11 @@ def test_a_stored_cell_is_not_computed_again_but_another_effort_is(
 def test_every_product_is_rendered_from_records_alone(name: str, place: Place) -> None:
     paths = PRODUCTS[name].render(["moons", "ol"], place, TINY)
     kinds = {path.suffix for path in paths}
+    if name == "table1-as-written":  # no records of that profile, nothing to show
+        assert paths == []
+        return
     assert kinds >= ({".csv", ".md", ".tex"} if name.startswith("table") else {".png", ".svg"})
-    assert all(path.stat().st_size > 0 or name == "table1-as-written" for path in paths)
+    assert all(path.stat().st_size > 0 for path in paths)
 
 
 def test_table_1_has_the_published_number_beside_ours(place: Place) -> None:

@@ -164,7 +164,9 @@ TABLES = {
 
 
 def write_table(name: str, frame: pd.DataFrame, folder: Path) -> list[Path]:
-    """A table as csv, md and tex."""
+    """A table as csv, md and tex; nothing where there are no records."""
+    if frame.empty:
+        return []
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("csv", "md", "tex")]
     shown = frame.map(_cell)
