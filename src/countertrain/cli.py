@@ -29,7 +29,7 @@ from countertrain.evaluation.comparison import compare
 from countertrain.experiments.bench import bench as run_bench
 from countertrain.experiments.demo import demo as run_demo
 from countertrain.experiments.explain import explain as explain_row
-from countertrain.experiments.paper.cells import Effort, compute
+from countertrain.experiments.paper.cells import Effort
 from countertrain.experiments.paper.grids import GRIDS, grid_tasks, render_grid
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import NAMES
@@ -295,10 +295,13 @@ def paper(
     place = Place(folder / "records", Path("runs") / "paper", folder / "paper")
     names = [name for name in names if PRODUCTS[name].only in (None, *wanted)]
     scopes = {name: [PRODUCTS[name].only or data for data in wanted] for name in names}
-    cells = list(dict.fromkeys(cell for name in names for cell in PRODUCTS[name].cells(scopes[name])))
-    if not render_only:
+    wanted_cells = {
+        (PRODUCTS[name].compute, cell): None for name in names for cell in PRODUCTS[name].cells(scopes[name])
+    }
+    for work in dict.fromkeys(work for work, _ in wanted_cells) if not render_only else ():
+        cells = [cell for other, cell in wanted_cells if other is work]  # one kind after another: they share models
+        tasks = [Task(partial(work, cell, effort, place.records, place.runs), cell.cost) for cell in cells]
         with counting(f"{len(cells)} cells, {workers} workers") as progress:
-            tasks = [Task(partial(compute, cell, effort, place.records, place.runs), cell.cost) for cell in cells]
             run_all(tasks, workers=workers, progress=progress)
     for name in names:
         try:

@@ -139,3 +139,19 @@ def test_larger_groups_are_sampled_without_replacement_and_without_bias(referenc
     assert sampled.min() > 0  # so that no estimate was clamped
     assert sampled.std() > 0.01
     assert abs(sampled.mean() - whole) < 4 * sampled.std() / math.sqrt(300)
+
+
+def test_pooled_groups_forget_the_factual_class() -> None:
+    stream = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 2, generator=stream), torch.arange(60) % 3
+    found = torch.randn(1, 1, 40, 2, generator=stream) + 1
+    label = torch.randint(3, (1, 40), generator=stream)
+    target = (label + 1 + torch.randint(2, (1, 40), generator=stream)) % 3
+    valid = torch.ones(1, 1, 40, dtype=torch.bool)
+    pooled = GroupedDivergence(x, y, 3, length_scale=1.0, n_rows=60, pooled=True)(found, label, target, valid, stream)
+    by_hand = sum(
+        int((target == t).sum()) * float(mmd(found[0, 0][target[0] == t], x[y == t], length_scale=1.0))
+        for t in range(3)
+    )
+    assert by_hand > 0
+    assert float(pooled) == pytest.approx(by_hand / 40, rel=1e-4)

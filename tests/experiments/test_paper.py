@@ -8,7 +8,7 @@ import pytest
 
 from countertrain.cli import main
 from countertrain.experiments.paper import cells
-from countertrain.experiments.paper.cells import Cell, Effort, compute, paper_cells, stored
+from countertrain.experiments.paper.cells import Cell, Effort, compute, compute_pooled, paper_cells, stored
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY
 from countertrain.experiments.paper.tables import TABLES, insert_tables, table1
@@ -22,6 +22,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = Place(folder / "records", folder / "runs", folder / "rendered")
     for cell in paper_cells(["moons", "ol"]):
         compute(cell, TINY, place.records, place.runs)
+    for product_cell in PRODUCTS["table-pooled"].cells(["moons", "ol"]):
+        compute_pooled(product_cell, TINY, place.records, place.runs)
     return place
 
 

@@ -1,5 +1,7 @@
 """IP* as the paper computes it: one small MMD for each round and pair of factual and target class."""
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -15,12 +17,23 @@ class GroupedDivergence:
     """Unbiased MMD between groups of counterfactuals and reference rows of their target class.
 
     A group holds the counterfactuals of one round, factual class and target class; at most `n_rows` of it are
-    compared with as many random reference rows. Groups of one say nothing and are left out.
+    compared with as many random reference rows. Groups of one say nothing and are left out. With many classes and few
+    individuals nearly all groups are that small: `pooled` puts all factual classes of a target into one group.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, n_classes: int, *, length_scale: float, n_rows: int = 100) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        n_classes: int,
+        *,
+        length_scale: float,
+        n_rows: int = 100,
+        pooled: bool = False,
+    ) -> None:
         self._length_scale = length_scale
         self._n_rows = n_rows
+        self._pooled = pooled
         self._n_classes = n_classes
         self._pools = [x[y == k][:_POOL] for k in range(n_classes)]
         self._within = [kernel(pool, pool, length_scale) for pool in self._pools]
@@ -33,15 +46,16 @@ class GroupedDivergence:
         """
         total = torch.zeros(valid.shape[:2], dtype=torch.float64, device=x.device)
         count = torch.zeros_like(total)
-        for f in range(self._n_classes):
-            for t in range(self._n_classes):
-                members = (label == f) & (target == t)  # (k, n)
-                if f == t or int(members.sum(1).max()) < 2 or len(self._pools[t]) < 2:
-                    continue
-                estimate = self._group(x, members, t, stream)  # (P, k)
-                weight = (valid & members.to(x.device)).sum(-1) * (~estimate.isnan())
-                total += weight * estimate.nan_to_num(0.0).clamp(min=0)
-                count += weight
+        if self._pooled:
+            label = torch.full_like(label, -1)
+        for f, t in itertools.product(label.unique().tolist(), range(self._n_classes)):
+            members = (label == f) & (target == t)  # (k, n)
+            if f == t or int(members.sum(1).max()) < 2 or len(self._pools[t]) < 2:
+                continue
+            estimate = self._group(x, members, t, stream)  # (P, k)
+            weight = (valid & members.to(x.device)).sum(-1) * (~estimate.isnan())
+            total += weight * estimate.nan_to_num(0.0).clamp(min=0)
+            count += weight
         return total / count
 
     def _group(self, x: Tensor, members: Tensor, t: int, stream: torch.Generator) -> Tensor:

@@ -44,6 +44,8 @@ class Protocol:
     rho: float = 1e-3
     length_scale: float = 5.0
     """Of the kernel in IP*: 5.0 as run, 0.5 as written."""
+    pooled: bool = False
+    """IP* over all factual classes of a target together, and up to 500 rows a side, instead of by pairs of classes."""
     seed: int = 0
 
     def generator(self, lambda_egy: Sequence[float]) -> Generator:
@@ -81,7 +83,14 @@ def evaluate(
     stream = torch.Generator().manual_seed(protocol.seed)
     people = _People(population, x, n_classes)
     ip = Implausibility.of(x, y, n_classes)
-    divergence = GroupedDivergence(x, y, n_classes, length_scale=protocol.length_scale)
+    divergence = GroupedDivergence(
+        x,
+        y,
+        n_classes,
+        length_scale=protocol.length_scale,
+        n_rows=500 if protocol.pooled else 100,
+        pooled=protocol.pooled,
+    )
     grid = [(weight, j) for weight in protocol.lambda_egy for j in range(protocol.rounds)]
     blocks = max(1, _BUDGET // (len(population) * protocol.individuals * max(x.shape[1], 32)))
     frames = []

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +21,21 @@ from countertrain.experiments.run import Run, train
 from countertrain.experiments.settings import Settings
 from countertrain.population import Population
 
-__all__ = ["Cell", "CellResult", "Effort", "compute", "paper_cells", "stored"]
+__all__ = [
+    "EPSILONS",
+    "Cell",
+    "CellResult",
+    "Effort",
+    "compute",
+    "compute_pooled",
+    "paper_cells",
+    "stored",
+    "stored_pooled",
+]
 
 Variant = Literal["free", "protected"]
 SYNTHETIC = ("ls", "circles", "moons", "ol")
+POOLED = 2500  # individuals for each energy weight
 EPSILONS = tuple(i / 90 for i in range(10))
 
 
@@ -129,6 +140,31 @@ def compute(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
     text = records.to_csv(index=False, float_format="%.5g")
     write_bytes(folder / f"{cell.name}.csv.gz", gzip.compress(text.encode(), mtime=0))
     write_text(folder / f"{cell.name}.json", json.dumps(scores) + "\n")
+
+
+def compute_pooled(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
+    """IP* of a cell pooled over factual classes and rounds, one number a model, unless it is stored already."""
+    path = _folder(cell, results) / f"{cell.name}-pooled.json"
+    if path.exists():
+        return
+    settings = cell.settings(effort)
+    run = train(settings, runs / cell.profile / f"{cell.name}-{effort.n_seeds}", resume=True)
+    records = evaluate(
+        run.models,
+        run.data.test.x,
+        run.data.test.y,
+        n_classes=run.data.n_classes,
+        constraints=build_constraints(settings, run.data, test_time=True),
+        protocol=replace(build_protocol(settings, rounds=1, individuals=POOLED), pooled=True),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps({"ip_star_pooled": records.groupby("model")["ip_star"].mean().tolist()}) + "\n")
+
+
+def stored_pooled(cell: Cell, results: Path) -> list[float] | None:
+    """Pooled IP* of each model of a cell, if it was computed."""
+    path = _folder(cell, results) / f"{cell.name}-pooled.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))["ip_star_pooled"]) if path.exists() else None
 
 
 def stored(cell: Cell, results: Path) -> CellResult | None:
