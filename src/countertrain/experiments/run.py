@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors, write_text
 from countertrain.data import Dataset, load
-from countertrain.evaluation.protocol import evaluate
+from countertrain.evaluation.protocol import Protocol, evaluate
 from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.experiments.settings import Settings, SettingsError
 from countertrain.history import EpochRecord
@@ -44,6 +44,20 @@ class Run:
         lines = (self.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
         return [EpochRecord.from_json(json.loads(line)) for line in lines]
 
+    def evaluate(
+        self, protocol: Protocol, *, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> pd.DataFrame:
+        """Counterfactual outcomes of every model on the test rows."""
+        return evaluate(
+            self.models,
+            self.data.test.x,
+            self.data.test.y,
+            n_classes=self.data.n_classes,
+            constraints=build_constraints(self.settings, self.data, test_time=True),
+            protocol=protocol,
+            progress=progress,
+        )
+
     def records(
         self,
         *,
@@ -53,15 +67,8 @@ class Run:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> pd.DataFrame:
         """Evaluate on the test rows by the paper's protocol, and keep the records beside the weights."""
-        frame = evaluate(
-            self.models,
-            self.data.test.x,
-            self.data.test.y,
-            n_classes=self.data.n_classes,
-            constraints=build_constraints(self.settings, self.data, test_time=True),
-            protocol=build_protocol(self.settings, rounds=rounds, individuals=individuals, tau=tau),
-            progress=progress,
-        )
+        protocol = build_protocol(self.settings, rounds=rounds, individuals=individuals, tau=tau)
+        frame = self.evaluate(protocol, progress=progress)
         write_text(self.folder / "records.csv", frame.to_csv(index=False, float_format="%.6g"))
         return frame
 

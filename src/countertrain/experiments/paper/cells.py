@@ -14,9 +14,8 @@ from countertrain.checkpoint import write_bytes, write_text
 from countertrain.data import load
 from countertrain.evaluation.attribution import sensitivity
 from countertrain.evaluation.metrics import accuracy, f1
-from countertrain.evaluation.protocol import evaluate
 from countertrain.evaluation.robustness import robust_accuracy
-from countertrain.experiments.build import build_constraints, build_protocol
+from countertrain.experiments.build import build_protocol
 from countertrain.experiments.run import Run, train
 from countertrain.experiments.settings import Settings
 from countertrain.population import Population
@@ -117,14 +116,7 @@ def compute(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
     run = train(settings, runs / cell.profile / f"{cell.name}-{effort.n_seeds}", resume=True)
     individuals = effort.individuals_of(cell.data)
     protocol = build_protocol(settings, rounds=effort.rounds, individuals=individuals)
-    records = evaluate(
-        run.models,
-        run.data.test.x,
-        run.data.test.y,
-        n_classes=run.data.n_classes,
-        constraints=build_constraints(settings, run.data, test_time=True),
-        protocol=protocol,
-    )
+    records = run.evaluate(protocol)
     scores = {
         "settings": settings.model_dump(mode="json"),
         "effort": [effort.n_seeds, effort.rounds, individuals],
@@ -149,14 +141,7 @@ def compute_pooled(cell: Cell, effort: Effort, results: Path, runs: Path) -> Non
         return
     settings = cell.settings(effort)
     run = train(settings, runs / cell.profile / f"{cell.name}-{effort.n_seeds}", resume=True)
-    records = evaluate(
-        run.models,
-        run.data.test.x,
-        run.data.test.y,
-        n_classes=run.data.n_classes,
-        constraints=build_constraints(settings, run.data, test_time=True),
-        protocol=replace(build_protocol(settings, rounds=1, individuals=POOLED), pooled=True),
-    )
+    records = run.evaluate(replace(build_protocol(settings, rounds=1, individuals=POOLED), pooled=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"ip_star_pooled": records.groupby("model")["ip_star"].mean().tolist()}) + "\n")
 
