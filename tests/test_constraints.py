@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -166,3 +167,28 @@ def test_to_takes_the_bounds_to_the_float_type_of_the_rows() -> None:
     moved = Constraints.of(2, lower=0.0, upper=1.0, mutability={0: "none"}).to(torch.zeros(1, dtype=torch.float64))
     assert moved.lower.dtype == moved.upper.dtype == torch.float64
     assert moved.may_increase.tolist() == moved.may_decrease.tolist() == [False, True]
+
+
+def test_row_wise_constraints_give_each_row_what_it_would_get_alone() -> None:
+    x, origin = torch.randn(5, 3), torch.zeros(5, 3)
+    may = torch.rand(5, 3) > 0.5
+    lower, upper = -torch.rand(5, 3), torch.rand(5, 3)
+    together = Constraints(may, ~may, lower, upper)
+    assert together.n_rows == 5
+    alone = [Constraints(may[i], ~may[i], lower[i], upper[i]).project(x[i], origin[i]) for i in range(5)]
+    assert torch.equal(together.project(x, origin), torch.stack(alone))
+    assert torch.equal(together.rows(slice(1, 3)).project(x[1:3], origin[1:3]), torch.stack(alone[1:3]))
+
+
+def test_a_person_goes_only_to_the_levels_that_its_own_level_allows() -> None:
+    allowed = torch.tensor([[True, True, False], [False, True, True], [False, False, False]])
+    constraints = replace(Constraints.of(3, lower=0.0, upper=1.0, categories=[slice(0, 3)]), transitions={0: allowed})
+    origin = torch.eye(3)
+    wished = torch.tensor([[0.1, 0.2, 0.9], [0.9, 0.1, 0.2], [0.9, 0.8, 0.1]])
+    levels = constraints.project(wished, origin).argmax(-1).tolist()
+    assert levels == [1, 2, 2]  # not allowed to 2; not allowed back to 0; not allowed anywhere: stays
+
+
+def test_transitions_of_another_width_are_refused() -> None:
+    with pytest.raises(ValueError, match="one row and one column a level; got \\(2, 2\\) for category 0"):
+        replace(Constraints.of(3, categories=[slice(0, 3)]), transitions={0: torch.ones(2, 2, dtype=torch.bool)})

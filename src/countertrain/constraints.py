@@ -1,7 +1,7 @@
 """What a counterfactual may change: mutability, domain and one-hot groups of the features."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
 import torch
@@ -19,28 +19,33 @@ class Constraints:
     """Which way each of D features may move, how far, and which columns are one category.
 
     A feature that may not move stays bit for bit what it was, even outside the domain.
-    Build one with `Constraints.of` (a given domain) or `Constraints.infer` (a domain from data).
+    Build one with `Constraints.of` (a given domain) or `Constraints.infer` (a domain from data). Mutability and
+    domain may also differ from row to row: any of the four tensors may be (n, D) for a search of n rows.
     """
 
-    may_increase: Tensor  # (D,) bool
-    may_decrease: Tensor  # (D,) bool
-    lower: Tensor  # (D,)
-    upper: Tensor  # (D,)
+    may_increase: Tensor  # (D,) or (n, D) bool
+    may_decrease: Tensor  # (D,) or (n, D) bool
+    lower: Tensor  # (D,) or (n, D)
+    upper: Tensor  # (D,) or (n, D)
     categories: tuple[slice, ...] = ()
+    transitions: Mapping[int, Tensor] = field(default_factory=dict)
+    """For category i (by place), (L, L) bool: row a says which levels a person at level a may go to."""
 
     def __post_init__(self) -> None:
         d = self.n_features
-        for name in ("may_increase", "may_decrease", "lower", "upper"):
-            if getattr(self, name).shape != (d,):
+        rows = {len(value) for value in self._tensors().values() if value.ndim == 2}
+        for name, value in self._tensors().items():
+            if value.ndim not in (1, 2) or value.shape[-1] != d or len(rows) > 1:
                 raise ValueError(
-                    f"{name} must have shape ({d},), one entry per feature; got {tuple(getattr(self, name).shape)}"
+                    f"{name} must have shape ({d},) or (n, {d}), one entry per feature; got {tuple(value.shape)}"
                 )
-        empty = ~(self.lower <= self.upper)
-        if empty.any():
-            i = int(empty.nonzero()[0])
+        empty = (~(self.lower <= self.upper)).nonzero()
+        if len(empty):
+            i = int(empty[0, -1])
+            lower, upper = (float(bound[..., i].reshape(-1)[0]) for bound in (self.lower, self.upper))
             raise ValueError(
-                f"the domain of feature {i} is empty: its lower bound {self.lower[i]:g} must not exceed "
-                f"its upper bound {self.upper[i]:g}; swap or widen them"
+                f"the domain of feature {i} is empty: its lower bound {lower:g} must not exceed "
+                f"its upper bound {upper:g}; swap or widen them"
             )
         last = 0
         for group in sorted(self.categories, key=lambda group: group.start):
@@ -49,11 +54,31 @@ class Constraints:
                     f"categories must be disjoint slices of the {d} feature columns; got {list(self.categories)}"
                 )
             last = group.stop
+        for i, allowed in self.transitions.items():
+            width = self.categories[i].stop - self.categories[i].start if 0 <= i < len(self.categories) else None
+            if width is None or allowed.shape != (width, width):
+                raise ValueError(
+                    f"transitions must name a category by its place, 0..{len(self.categories) - 1}, and hold one row "
+                    f"and one column a level; got {tuple(allowed.shape)} for category {i}"
+                )
 
     @property
     def n_features(self) -> int:
         """D, the number of feature columns."""
-        return len(self.lower)
+        return self.lower.shape[-1]
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows that the constraints are for; None: for any, all rows being treated alike."""
+        return next((len(value) for value in self._tensors().values() if value.ndim == 2), None)
+
+    def rows(self, part: slice) -> Self:
+        """The constraints of some of the rows, where they differ from row to row."""
+        mine = {name: value[part] if value.ndim == 2 else value for name, value in self._tensors().items()}
+        return replace(self, **mine)  # type: ignore[arg-type]  # all four are tensors
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in ("may_increase", "may_decrease", "lower", "upper")}
 
     @classmethod
     def of(
@@ -105,6 +130,7 @@ class Constraints:
             may_decrease=self.may_decrease.to(like.device),
             lower=self.lower.to(like),
             upper=self.upper.to(like),
+            transitions={i: allowed.to(like.device) for i, allowed in self.transitions.items()},
         )
 
     def reachable(self, x: Tensor, origin: Tensor) -> Tensor:
@@ -116,7 +142,13 @@ class Constraints:
         """Lowest and highest value that each feature of each row may take: domain within reach."""
         low, high = self._reach(origin)
         lower, upper = self.lower.to(origin), self.upper.to(origin)
-        return torch.minimum(torch.maximum(lower, low), high), torch.maximum(torch.minimum(upper, high), low)
+        low, high = torch.minimum(torch.maximum(lower, low), high), torch.maximum(torch.minimum(upper, high), low)
+        for i, allowed in self.transitions.items():
+            group = self.categories[i]
+            stays = origin[..., group] >= 1
+            open_to = allowed[origin[..., group].argmax(-1)] | stays  # (..., n, L)
+            high[..., group] = torch.where(open_to, high[..., group], high[..., group].clamp(max=0.0))
+        return low, high
 
     def project(self, x: Tensor, origin: Tensor) -> Tensor:
         """The admissible row next to x for a person who starts at `origin`."""

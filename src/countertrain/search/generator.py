@@ -101,7 +101,7 @@ class Generator:
             return value[:, part] if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] > 1 else value
 
         z = self.space.encode(factual)
-        low, high = (None, None) if constraints is None else constraints.to(factual).box(factual)
+        low, high = (None, None) if constraints is None else constraints.rows(part).to(factual).box(factual)
         return _Pool(
             z=z,
             x=factual,
@@ -271,6 +271,8 @@ def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constra
         raise ValueError(f"factual must be finite; {int((~torch.isfinite(factual)).sum())} entries are NaN or infinite")
     if constraints is not None and constraints.n_features != factual.shape[-1]:
         raise ValueError(f"constraints are for {constraints.n_features} features, but factual has {factual.shape[-1]}")
+    if constraints is not None and constraints.n_rows not in (None, factual.shape[-2]):
+        raise ValueError(f"constraints are for {constraints.n_rows} rows, but factual has {factual.shape[-2]}")
 
 
 def _check_logits(logits: Tensor, pool: _Pool) -> None:
