@@ -16,7 +16,8 @@ from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchSt
 
 __all__ = ["Generator"]
 
-_BUDGET = 2**23  # numbers in one tensor of rows: 32 MB of float32; more rows are searched one part after another
+_BUDGET = 2**20  # numbers in one tensor of rows: 4 MB of float32, still in cache; more rows go one part after another
+_WIDE = 128  # features from which a look at all rows is cheaper than a copy of them
 _LOOK_EVERY = 3  # steps between two looks at how many rows still move
 _WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
 
@@ -135,7 +136,7 @@ class Generator:
                 moved = (x - pool.factual).abs()  # (P, n, D)
             pool.mature |= yloss.detach() <= pool.limit
             near = moved.detach().amax(-1) <= pool.epsilon
-            pool.nascent = torch.where(near.unsqueeze(-1), pool.x, pool.nascent)
+            pool.nascent = _choose(near, pool.x, pool.nascent)
             if last:
                 break
             with torch.enable_grad():
@@ -179,7 +180,7 @@ class Generator:
             assert pool.low is not None
             assert pool.high is not None
             x = constraints.project_into(x, pool.low, pool.high)
-        pool.x = torch.where(pool.mature.unsqueeze(-1), pool.x, x)  # mature rows stay where they are
+        pool.x = _choose(pool.mature, pool.x, x)  # mature rows stay where they are
         return graph
 
     def _step(self, pool: "_Pool", grad: Tensor, graph: Tensor | None, k: int) -> None:
@@ -190,7 +191,7 @@ class Generator:
             (grad,) = torch.autograd.grad(graph, pool.z, grad)
             pool.z = pool.z.detach()
         delta, pool.memory = self.rule.step(grad, pool.memory, k)
-        delta = delta.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+        delta = delta.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
         pool.z = delta.add_(self.space.settle(pool.z, pool.x))
         pool.n_steps += ~pool.mature
 
@@ -230,10 +231,24 @@ class _Pool:
         )
 
 
+def _choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
+    """Rows of `these` where `which` (P, n) says so, else of `those`; wide rows are not copied where all agree."""
+    if those.device.type == "cpu" and those.shape[-1] > _WIDE:
+        if which.all():
+            return these
+        if not which.any():
+            return those
+    return torch.where(which.unsqueeze(-1), these, those)
+
+
 def _joined(pools: Sequence[_Pool], field: str) -> Tensor:
     """A result of all parts together."""
     parts = [getattr(pool, field) for pool in pools]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]  # an attribute
+    if parts[0].ndim == 3:  # rows last, as they lie in memory
+        return torch.cat([part.transpose(1, 2) for part in parts], dim=2).transpose(1, 2)
+    return torch.cat(parts, dim=1)
 
 
 def _take(value: Any, rows: Tensor) -> Any:
