@@ -203,6 +203,6 @@ def test_stopping_an_evaluation_leaves_no_traceback(call, runs: Path, monkeypatc
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "score", interrupted)
+    monkeypatch.setattr(cli.runs, "score", interrupted)
     code, _, _ = call("evaluate", str(runs / "one"), *SMALL)
     assert code == 130

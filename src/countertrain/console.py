@@ -12,7 +12,7 @@ from rich.table import Table
 
 from countertrain.evaluation.comparison import Reduction
 from countertrain.experiments.bench import Measurement
-from countertrain.experiments.demo import PanelResult
+from countertrain.experiments.proof import PanelResult
 from countertrain.experiments.explain import Explanation
 from countertrain.experiments.scores import OUTCOMES
 from countertrain.history import EpochRecord
@@ -136,7 +136,7 @@ def frame_table(title: str, frame: pd.DataFrame) -> Table:
     """Any table of numbers."""
     table = Table(title=title, title_justify="left")
     for column in frame.columns:
-        table.add_column(str(column), justify="left" if frame[column].dtype == object else "right")
+        table.add_column(str(column), justify="right" if pd.api.types.is_numeric_dtype(frame[column]) else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in row))
     return table

@@ -9,14 +9,20 @@ from countertrain.experiments import grid as module
 from countertrain.experiments.build import VARYING
 from countertrain.experiments.grid import compute_population, expand, populations, run_population
 from countertrain.experiments.paper import grids
-from countertrain.experiments.paper.grids import GRIDS, grid_tasks, load_grid, render_grid
+from countertrain.experiments.paper.grids import GRIDS, grid_tasks, has_records, load_grid, render_grid
 
 SMALL = {"epochs": 2, "n_ce": 60, "batch_size": 500}
 
 
 @pytest.mark.parametrize(
     ("name", "n_runs", "n_populations"),
-    [("gen-params", 270, 10), ("penalties", 270, 4), ("training", 48, 26), ("key", 18, 2), ("lr", 18, 6)],
+    [
+        ("grid gen-params", 270, 10),
+        ("grid penalties", 270, 4),
+        ("grid training", 48, 26),
+        ("tune key", 18, 2),
+        ("tune lr", 18, 6),
+    ],
 )
 def test_the_papers_grids_have_its_number_of_runs_in_few_populations(
     name: str, n_runs: int, n_populations: int
@@ -30,7 +36,7 @@ def test_the_papers_grids_have_its_number_of_runs_in_few_populations(
 
 
 def test_the_runs_of_a_population_differ_only_where_they_may() -> None:
-    for group in populations(expand("moons", GRIDS["gen-params"].values), largest=10):
+    for group in populations(expand("moons", GRIDS["grid gen-params"].values), largest=10):
         assert len(group) <= 10
         if group[0].objective == "ct":
             assert len({run.model_dump_json(exclude=set(VARYING)) for run in group}) == 1
@@ -59,16 +65,16 @@ def test_a_stored_population_is_not_computed_again(tmp_path: Path, monkeypatch: 
 
 
 def test_a_grid_is_rendered_from_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {name: values[:2] if name != "objective" else values for name, values in GRIDS["key"].values.items()}
-    monkeypatch.setitem(grids.GRIDS, "key", grids.Grid("tiny", small))
+    small = {name: values[:2] if name != "objective" else values for name, values in GRIDS["tune key"].values.items()}
+    monkeypatch.setitem(grids.GRIDS, "tune key", grids.Grid("tiny", small))
     monkeypatch.setattr(grids, "_DEFAULTS", {"tau": 0.75, "lambda_reg": 0.1, **SMALL})
-    for task in grid_tasks("key", "moons", tmp_path):
+    for task in grid_tasks("tune key", "moons", tmp_path):
         task.work()
-    frame = load_grid("key", "moons", tmp_path)
+    frame = load_grid("tune key", "moons", tmp_path)
     assert len(frame) == 8
-    paths = render_grid("key", "moons", tmp_path, tmp_path / "rendered")
+    paths = render_grid("tune key", "moons", tmp_path, tmp_path / "rendered")
     assert {path.suffix for path in paths} == {".png", ".svg", ".csv", ".md", ".tex"}
-    table = pd.read_csv(tmp_path / "rendered" / "grid-key-moons-tau.csv")
+    table = pd.read_csv(tmp_path / "rendered" / "tune-key-moons-tau.csv")
     assert set(table["generator"]) == {"eccco", "none (BL)"}
-    with pytest.raises(ValueError, match="no records of grid lr on moons"):
-        load_grid("lr", "moons", tmp_path)
+    assert has_records("tune key", "moons", tmp_path)
+    assert not has_records("tune lr", "moons", tmp_path)

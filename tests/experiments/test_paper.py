@@ -8,7 +8,8 @@ import pytest
 
 from countertrain.cli import main
 from countertrain.experiments.paper import cells
-from countertrain.experiments.paper.cells import Cell, Effort, compute, compute_pooled, paper_cells, stored
+from countertrain.experiments.paper.cells import Cell, Effort, compute, paper_cells, stored
+from countertrain.experiments.paper.grids import GRIDS
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY
 from countertrain.experiments.paper.tables import TABLES, insert_tables, table1
@@ -22,8 +23,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = Place(folder / "records", folder / "runs", folder / "rendered")
     for cell in paper_cells(["moons", "ol"]):
         compute(cell, TINY, place.records, place.runs)
-    for product_cell in PRODUCTS["table-pooled"].cells(["moons", "ol"]):
-        compute_pooled(product_cell, TINY, place.records, place.runs)
+    for task in PRODUCTS["table-pooled"].tasks(["moons", "ol"], place, TINY):
+        task.work()
+    for cell in paper_cells(["moons"], "tuned", ablation=False):
+        compute(cell, TINY, place.records, place.runs)
     return place
 
 
@@ -65,13 +68,16 @@ def test_a_stored_cell_is_not_computed_again_but_another_effort_is(
         compute(Cell("moons", "bl"), Effort(n_seeds=3, rounds=3, individuals=20, epochs=2), place.records, place.runs)
 
 
-@pytest.mark.parametrize("name", [name for name, product in PRODUCTS.items() if product.only is None])
+ABSENT = ("table1-as-written", "table1-categories", "table1-neighbours", *GRIDS)  # not among the records of these tests
+
+
+@pytest.mark.parametrize("name", [name for name, product in PRODUCTS.items() if product.others])
 def test_every_product_is_rendered_from_records_alone(name: str, place: Place) -> None:
     paths = PRODUCTS[name].render(["moons", "ol"], place, TINY)
-    kinds = {path.suffix for path in paths}
-    if name == "table1-as-written":  # no records of that profile, nothing to show
+    if name in ABSENT:
         assert paths == []
         return
+    kinds = {path.suffix for path in paths}
     assert kinds >= ({".csv", ".md", ".tex"} if name.startswith("table") else {".png", ".svg"})
     assert all(path.stat().st_size > 0 for path in paths)
 
@@ -83,6 +89,33 @@ def test_table_1_has_the_published_number_beside_ours(place: Place) -> None:
     by_hand = 1 - _ratio(place, "ip", "free", 0)
     other = 1 - _ratio(place, "ip", "free", 1)
     assert table["ours"][0] == pytest.approx(100 * (by_hand + other) / 2, rel=1e-4)
+
+
+def test_table_1_shows_other_profiles_as_further_columns(place: Place) -> None:
+    table = table1(["moons", "ol"], place.records)
+    assert "as-written" not in table.columns
+    assert [bool(text) for text in table["tuned"]] == [True] * 3 + [False] * 3
+    assert [bool(text) for text in table["pooled"]] == [False, True, False] * 2
+    assert table["tuned"][0] == (
+        f"{table1(['moons'], place.records, 'tuned')['ours'][0]:.1f} ± "
+        f"{table1(['moons'], place.records, 'tuned')['sd over seeds'][0]:.1f}"
+    )
+
+
+def test_the_table_of_accuracies_says_what_ct_loses(place: Place) -> None:
+    row = TABLES["table-accuracy"](["moons"], place.records).iloc[0]
+    ct, bl = (stored(Cell("moons", o), place.records) for o in ("ct", "bl"))
+    assert ct is not None
+    assert bl is not None
+    lost = 50 * (sum(bl.scores["accuracy"]) - sum(ct.scores["accuracy"]))
+    assert float(row["as-run: lost"]) == pytest.approx(lost, abs=0.06)
+    assert row["BL"].startswith(f"{50 * sum(bl.scores['accuracy']):.1f} ± ")
+
+
+def test_figure_1_is_drawn_from_four_linear_models(place: Place) -> None:
+    paths = PRODUCTS["figure-poc"].render(["ls"], place, TINY)
+    assert {path.name for path in paths} == {"figure-poc.png", "figure-poc.svg"}
+    assert len(list((place.runs / "poc").iterdir())) == 4
 
 
 def _ratio(place: Place, metric: str, variant: str, model: int) -> float:
@@ -138,7 +171,7 @@ def test_the_command_renders_stored_records_and_prints_table_1(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["paper", "tabel1"], "unknown table or figure 'tabel1'; did you mean 'table1'?"),
+        (["paper", "tabel1"], "unknown table, figure or grid 'tabel1'; did you mean 'table1'?"),
         (["paper", "table1", "--datasets", "moon"], "the paper has no data set 'moon'; there are ls, circles"),
     ],
 )

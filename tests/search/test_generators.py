@@ -58,7 +58,7 @@ def test_the_step_number_that_penalties_see_runs_from_1_to_t(model: nn.Module) -
         return distance(seen_state)
 
     x, y = toy_rows()
-    Generator(((0.0, spy),), n_steps=4, tau=0.9999)(model, x, (y + 1) % 3)
+    Generator(((1e-9, spy),), n_steps=4, tau=0.9999)(model, x, (y + 1) % 3)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

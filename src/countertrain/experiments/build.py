@@ -122,7 +122,7 @@ def build_protocol(settings: Settings, *, rounds: int, individuals: int, tau: fl
         rounds=rounds,
         individuals=individuals,
         tau=tau if tau is not None else (0.5 if settings.immutable else 0.95),
-        step_size=settings.step_size,
+        step_size=settings.test_step_size or settings.step_size,
         schedule=settings.energy_schedule,
         rho=settings.energy_square,
         length_scale=settings.length_scale,

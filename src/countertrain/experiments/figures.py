@@ -2,17 +2,19 @@
 
 import base64
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from countertrain.evaluation.comparison import Reduction
 
-__all__ = ["BLUE", "ORANGE", "Panel", "embed", "four_panels", "reductions"]
+__all__ = ["BLUE", "ORANGE", "Panel", "embed", "four_panels", "pareto", "reductions"]
 
 BLUE, ORANGE, GREEN, INK = "#2b6cb0", "#dd7a24", "#2f855a", "#333333"
 
@@ -92,6 +94,30 @@ def reductions(results: Sequence[Reduction], labels: Sequence[str]) -> Figure:
     ax.set_xlabel("reduction against conventional training (%), a dot for each training seed")
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(left=False)
+    return figure
+
+
+def pareto(trials: pd.DataFrame, metrics: Sequence[str]) -> Figure:
+    """Reductions by every trial of a tuning, two metrics at a time: those that clear every bar, and the front."""
+    pairs = list(itertools.combinations(metrics, 2)) or [(metrics[0], metrics[0])]
+    figure = Figure(figsize=(4.4 * len(pairs), 4.0), layout="constrained")
+    axes = figure.subplots(1, len(pairs), squeeze=False)[0]
+    kinds = (
+        ("misses a bar", ~trials["feasible"], "#bbbbbb", 18),
+        ("clears every bar", trials["feasible"] & ~trials["front"], BLUE, 22),
+        ("on the front", trials["front"], ORANGE, 44),
+    )
+    best = trials[trials["feasible"]].nsmallest(1, "loss")
+    for ax, (first, second) in zip(axes, pairs, strict=True):
+        x, y = f"{first} reduction", f"{second} reduction"
+        for label, mask, colour, size in kinds:
+            ax.scatter(trials.loc[mask, x], trials.loc[mask, y], s=size, color=colour, label=label, alpha=0.85)
+        ax.scatter(best[x], best[y], s=150, facecolors="none", edgecolors=INK, label="chosen")
+        ax.axhline(0, color=INK, lw=0.6)
+        ax.axvline(0, color=INK, lw=0.6)
+        ax.set(xlabel=f"reduction of {first} (%)", ylabel=f"reduction of {second} (%)")
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
 
 

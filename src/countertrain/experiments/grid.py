@@ -11,11 +11,10 @@ import torch
 
 from countertrain.checkpoint import write_text
 from countertrain.data import Dataset, load
-from countertrain.evaluation.metrics import accuracy, f1
 from countertrain.evaluation.protocol import evaluate
 from countertrain.experiments.build import VARYING, build_constraints, build_models, build_protocol, build_trainer
+from countertrain.experiments.scores import predictive
 from countertrain.experiments.settings import Settings
-from countertrain.population import Population
 from countertrain.search.vae import fit_vae
 
 __all__ = ["compute_population", "expand", "populations", "run_population"]
@@ -55,16 +54,11 @@ def run_population(runs: Sequence[Settings], *, rounds: int = 5, individuals: in
         protocol=build_protocol(runs[0], rounds=rounds, individuals=individuals, tau=0.95),
     )
     outcomes = records.groupby("model")[["validity", "ip", "cost"]].mean()
-    population = Population(models)
-    with torch.no_grad(), population.evaluating():
-        logits = population(data.test.x.expand(len(models), -1, -1))
-    labels = data.test.y.expand(len(models), -1)
     last = history.records[-1].metrics
     rows = [json.loads(run.model_dump_json()) for run in runs]
     frame = pd.DataFrame(rows).assign(
         seed=[run.seeds[0] for run in runs],
-        accuracy=accuracy(logits, labels).numpy(),
-        f1=f1(logits, labels).numpy(),
+        **predictive(models, data.test),
         mature=last.get("mature", [float("nan")] * len(runs)),
         **{name: outcomes[name].to_numpy() for name in ("validity", "ip", "cost")},
     )

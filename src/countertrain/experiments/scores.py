@@ -1,17 +1,19 @@
 """What a run is worth: predictive scores and counterfactual outcomes, for each of its models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 import torch
+from torch import nn
 
+from countertrain.data.dataset import Split
 from countertrain.evaluation.metrics import accuracy, f1
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.experiments.run import Run
 from countertrain.population import Population
 
-__all__ = ["OUTCOMES", "ROBUST_EPSILON", "Scores", "score"]
+__all__ = ["OUTCOMES", "ROBUST_EPSILON", "Scores", "predictive", "score"]
 
 ROBUST_EPSILON = 0.1
 OUTCOMES = {
@@ -39,6 +41,15 @@ class Scores:
     """A row for each model, energy weight and round."""
 
 
+def predictive(models: Sequence[nn.Module], rows: Split) -> dict[str, list[float]]:
+    """Accuracy and F1 of each model."""
+    population = Population(models)
+    labels = rows.y.expand(len(population), -1)
+    with torch.no_grad(), population.evaluating():
+        logits = population(rows.x.expand(len(population), -1, -1))
+    return {"accuracy": accuracy(logits, labels).tolist(), "f1": f1(logits, labels).tolist()}
+
+
 def score(
     run: Run,
     *,
@@ -50,10 +61,7 @@ def score(
     """Evaluate a run on its test rows."""
     records = run.records(rounds=rounds, individuals=individuals, tau=tau, progress=progress)
     population, test = Population(run.models), run.data.test
-    labels = test.y.expand(len(population), -1)
-    with torch.no_grad(), population.evaluating():
-        logits = population(test.x.expand(len(population), -1, -1))
-    table = pd.DataFrame({"accuracy": accuracy(logits, labels).tolist(), "f1": f1(logits, labels).tolist()})
+    table = pd.DataFrame(predictive(run.models, test))
     for attack in ("fgsm", "pgd"):
         under = robust_accuracy(population, test.x, test.y, epsilons=[ROBUST_EPSILON], attack=attack)
         table[attack] = under[:, 0].tolist()

@@ -4,13 +4,13 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Task", "run_all"]
+__all__ = ["Task", "distinct", "run_all"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,13 @@ class Task:
     work: Callable[[], None]
     """Can be pickled, and leaves its result in a file: done twice, it finds the file and returns."""
     cost: float
+    key: Hashable = None
+    """Tasks with the same key do the same; None: like no other."""
+
+
+def distinct(tasks: Iterable[Task]) -> list[Task]:
+    """Each task once."""
+    return list({task.key if task.key is not None else id(task): task for task in tasks}.values())
 
 
 def run_all(

@@ -159,7 +159,7 @@ class Generator:
         loss = yloss
         for weight, (_, penalty) in zip(weights, self.penalties, strict=True):
             if isinstance(weight, float):
-                loss = torch.add(loss, penalty(state), alpha=weight)
+                loss = torch.add(loss, penalty(state), alpha=weight) if weight else loss
             else:
                 loss = torch.addcmul(loss, penalty(state), weight)
         return torch.autograd.grad(loss, state.x, torch.ones_like(loss))[0]

@@ -8,23 +8,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import torch
 
 from countertrain.checkpoint import write_bytes, write_text
 from countertrain.data import load
 from countertrain.evaluation.attribution import sensitivity
-from countertrain.evaluation.metrics import accuracy, f1
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.experiments.build import build_protocol
 from countertrain.experiments.run import Run, train
+from countertrain.experiments.scores import predictive
 from countertrain.experiments.settings import Settings
 from countertrain.population import Population
 
 __all__ = [
     "EPSILONS",
+    "SYNTHETIC",
+    "TABULAR",
     "Cell",
     "CellResult",
     "Effort",
+    "Variant",
     "compute",
     "compute_pooled",
     "paper_cells",
@@ -34,6 +36,7 @@ __all__ = [
 
 Variant = Literal["free", "protected"]
 SYNTHETIC = ("ls", "circles", "moons", "ol")
+TABULAR = (*SYNTHETIC, "adult", "california", "credit", "gmsc")
 POOLED = 2500  # individuals for each energy weight
 EPSILONS = tuple(i / 90 for i in range(10))
 
@@ -176,10 +179,7 @@ def _up_to_date(cell: Cell, settings: Settings, effort: Effort, results: Path) -
 def _predictive(run: Run) -> dict[str, Any]:
     """Accuracy, F1, and accuracy under attack for each model; (models, epsilons) for the attacks."""
     population, test = Population(run.models), run.data.test
-    labels = test.y.expand(len(population), -1)
-    with torch.no_grad(), population.evaluating():
-        logits = population(test.x.expand(len(population), -1, -1))
-    scores: dict[str, Any] = {"accuracy": accuracy(logits, labels).tolist(), "f1": f1(logits, labels).tolist()}
+    scores: dict[str, Any] = {**predictive(run.models, test)}
     if not run.settings.immutable:
         for attack in ("fgsm", "pgd"):
             under = robust_accuracy(population, test.x, test.y, epsilons=EPSILONS, attack=attack)

@@ -18,11 +18,12 @@ from countertrain.experiments.paper.published import NAMES
 from countertrain.experiments.paper.tables import write_table
 from countertrain.experiments.work import Task
 
-__all__ = ["GRIDS", "Grid", "grid_tasks", "load_grid", "render_grid"]
+__all__ = ["GRIDS", "Grid", "grid_tasks", "has_records", "load_grid", "render_grid"]
 
 _DEFAULTS = {"tau": 0.75, "lambda_reg": 0.1, "n_ce": 1000}  # of the grids, not the final settings of a data set
 _GENERATORS = ("eccco", "generic", "revise")
 _OBJECTIVES = ("ct", "bl")
+_OUTCOMES = {"ip": "IP", "cost": "cost", "mature": "share that matures in the last epoch"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Grid:
 
 
 GRIDS = {
-    "gen-params": Grid(
+    "grid gen-params": Grid(
         "generator parameters",
         {
             "generator": _GENERATORS,
@@ -49,7 +50,7 @@ GRIDS = {
             "objective": _OBJECTIVES,
         },
     ),
-    "penalties": Grid(
+    "grid penalties": Grid(
         "penalty strengths",
         {
             "generator": _GENERATORS,
@@ -59,7 +60,7 @@ GRIDS = {
             "objective": _OBJECTIVES,
         },
     ),
-    "training": Grid(
+    "grid training": Grid(
         "other training parameters",
         {
             "generator": _GENERATORS,
@@ -69,10 +70,10 @@ GRIDS = {
             "objective": _OBJECTIVES,
         },
     ),
-    "key": Grid(
+    "tune key": Grid(
         "tuning of key parameters", {"tau": (0.5, 0.75, 0.9), "lambda_reg": (0.1, 0.25, 0.5), "objective": _OBJECTIVES}
     ),
-    "lr": Grid(
+    "tune lr": Grid(
         "tuning of the step size",
         {"step_size": (0.1, 0.5, 1.0), "lambda_reg": (0.01, 0.1, 0.5), "objective": _OBJECTIVES},
     ),
@@ -82,37 +83,47 @@ GRIDS = {
 def grid_tasks(name: str, data: str, records: Path) -> list[Task]:
     """One task for each population of the grid."""
     fixed = {key: value for key, value in _DEFAULTS.items() if key not in GRIDS[name].values}
-    if name == "lr":
+    if name == "tune lr":
         fixed["tau"] = 0.5
     runs = expand(data, GRIDS[name].values, **fixed)
     tasks = []
     for group in populations(runs, largest=135):
         key = hashlib.sha256("".join(run.to_toml() for run in group).encode()).hexdigest()[:12]
-        path = records / "grids" / name / data / f"{key}.csv"
+        path = _folder(name, data, records) / f"{key}.csv"
         cost = len(group) * (0.15 if group[0].objective == "bl" else group[0].n_steps / 30)
-        tasks.append(Task(partial(compute_population, group, path), cost))
+        tasks.append(Task(partial(compute_population, group, path), cost, key=path))
     return tasks
+
+
+def _folder(name: str, data: str, records: Path) -> Path:
+    return records / "grids" / _slug(name) / data
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def has_records(name: str, data: str, records: Path) -> bool:
+    """Whether any population of the grid was computed."""
+    return any(_folder(name, data, records).glob("*.csv"))
 
 
 def load_grid(name: str, data: str, records: Path) -> pd.DataFrame:
     """One row of outcomes a model, all populations together."""
-    folder = records / "grids" / name / data
-    paths = sorted(folder.glob("*.csv"))
-    if not paths:
-        raise ValueError(f"no records of grid {name} on {data} in {folder}; run it without --render-only first")
+    paths = sorted(_folder(name, data, records).glob("*.csv"))
     return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
 
 
 def render_grid(name: str, data: str, records: Path, rendered: Path) -> list[Path]:
-    """Box plots of IP and cost against each varied setting, and tables of outcomes."""
+    """Box plots of IP, cost and maturity against each varied setting, and tables of all outcomes."""
     frame = load_grid(name, data, records)
-    paths = save(f"grid-{name}-{data}", _boxes(name, data, frame), rendered)
+    paths = save(f"{_slug(name)}-{data}", _boxes(name, data, frame), rendered)
     for setting in GRIDS[name].varied:
         rows = _rows(frame)
         outcome = rows.groupby(["objective", "generator", setting])[
             ["ip", "cost", "validity", "mature", "accuracy", "f1"]
         ].mean()
-        paths += write_table(f"grid-{name}-{data}-{setting}", outcome.reset_index(), rendered)
+        paths += write_table(f"{_slug(name)}-{data}-{setting}", outcome.reset_index(), rendered)
     return paths
 
 
@@ -126,11 +137,11 @@ def _boxes(name: str, data: str, frame: pd.DataFrame) -> Figure:
     rows = _rows(frame)
     groups = [g for g in (*_GENERATORS, "none (BL)") if (rows["generator"] == g).any()]
     colours = dict(zip((*_GENERATORS, "none (BL)"), (ORANGE, GREEN, "#805ad5", BLUE), strict=True))
-    figure = Figure(figsize=(3.6 * len(varied) + 0.8, 5.4), layout="constrained")
-    axes = figure.subplots(2, len(varied), squeeze=False)
+    figure = Figure(figsize=(3.6 * len(varied) + 0.8, 7.6), layout="constrained")
+    axes = figure.subplots(3, len(varied), squeeze=False)
     for column, setting in enumerate(varied):
         values = sorted(rows[setting].unique())
-        for row, metric in enumerate(("ip", "cost")):
+        for row, (metric, label) in enumerate(_OUTCOMES.items()):
             ax = axes[row, column]
             for k, group in enumerate(groups):
                 mine = rows[rows["generator"] == group]
@@ -150,8 +161,8 @@ def _boxes(name: str, data: str, frame: pd.DataFrame) -> Figure:
                     ax.plot([], [], lw=6, color=colours[group], alpha=0.65, label=group)
             ax.set_xticks(range(len(values)), [f"{v:g}" for v in values])
             ax.spines[["top", "right"]].set_visible(False)
-            ax.set_ylabel({"ip": "IP", "cost": "cost"}[metric] if column == 0 else "")
-            if row == 1:
+            ax.set_ylabel(label if column == 0 else "")
+            if row == 2:
                 ax.set_xlabel(setting)
     figure.suptitle(f"{NAMES[data]}: {GRIDS[name].title}", fontsize=11)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)

@@ -1,13 +1,28 @@
-"""The paper's tables and figures by name: which cells each needs, and how it is rendered from them."""
+"""The paper's tables, figures and grids by name: what each needs computed, and how it is rendered."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from countertrain.experiments.paper import figures
-from countertrain.experiments.paper.cells import Cell, Effort, compute, compute_pooled, paper_cells
+from countertrain.experiments.paper.cells import (
+    SYNTHETIC,
+    TABULAR,
+    Cell,
+    Effort,
+    Variant,
+    compute,
+    compute_pooled,
+    paper_cells,
+)
+from countertrain.experiments.paper.grids import GRIDS, grid_tasks, has_records, render_grid
+from countertrain.experiments.paper.published import NAMES
 from countertrain.experiments.paper.tables import TABLES, table1, write_table
+from countertrain.experiments.proof import figure_1, proof_of_concept
 from countertrain.experiments.run import Run, open_run
+from countertrain.experiments.settings import TUNED
+from countertrain.experiments.work import Task
 
 __all__ = ["PRODUCTS", "Place", "Product"]
 
@@ -27,14 +42,27 @@ class Place:
 
 @dataclass(frozen=True)
 class Product:
-    """A table or figure: its cells, and its files."""
+    """A table or figure: what has to be computed for it, and its files."""
 
     title: str
-    cells: Callable[[Sequence[str]], list[Cell]]
+    tasks: Callable[[Sequence[str], Place, Effort], list[Task]]
     render: Callable[[Sequence[str], Place, Effort], list[Path]]
-    compute: Callable[[Cell, Effort, Path, Path], None] = compute
-    only: str | None = None
-    """The one data set that it is about, if it is."""
+    datasets: tuple[str, ...] = tuple(NAMES)
+    """Data sets that it is made for unless others are asked for."""
+    others: bool = True
+    """Whether it can be made for others."""
+    after: bool = False
+    """Whether its tasks need the models that other tasks train."""
+
+
+def _cells(choose: Callable[[Sequence[str]], list[Cell]]) -> Callable[[Sequence[str], Place, Effort], list[Task]]:
+    def tasks(datasets: Sequence[str], place: Place, effort: Effort) -> list[Task]:
+        return [
+            Task(partial(compute, cell, effort, place.records, place.runs), cell.cost, key=cell)
+            for cell in choose(datasets)
+        ]
+
+    return tasks
 
 
 def _pairs(datasets: Sequence[str]) -> list[Cell]:
@@ -60,13 +88,43 @@ def _table(name: str) -> Callable[[Sequence[str], Place, Effort], list[Path]]:
     return render
 
 
-def _as_written(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
-    return write_table("table1-as-written", table1(datasets, place.records, "as-written"), place.rendered)
+def _pooled(datasets: Sequence[str], place: Place, effort: Effort) -> list[Task]:
+    cells = [cell for cell in _pairs(datasets) if cell.variant == "free"]
+    return [
+        Task(partial(compute_pooled, cell, effort, place.records, place.runs), cell.cost, key=("pooled", cell))
+        for cell in cells
+    ]
 
 
-def _mnist(name: str, variant: str) -> Callable[[Sequence[str], Place, Effort], list[Path]]:
+def _profile(name: str, title: str, datasets: tuple[str, ...] = tuple(NAMES)) -> Product:
+    """Table 1 under another profile; Table 1 itself shows it as a column, too."""
+
     def render(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
-        bl, ct = (place.run(Cell("mnist", o, variant), effort) for o in ("bl", "ct"))  # type: ignore[arg-type]
+        return write_table(f"table1-{name}", table1(datasets, place.records, name), place.rendered)
+
+    return Product(title, _cells(lambda wanted: paper_cells(wanted, name, ablation=False)), render, datasets)
+
+
+def _poc(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
+    panels, data = proof_of_concept(place.runs / "poc")
+    return figures.save("figure-poc", figure_1([panel.panel for panel in panels], data), place.rendered)
+
+
+def _grid(name: str, datasets: tuple[str, ...]) -> Product:
+    def tasks(datasets: Sequence[str], place: Place, effort: Effort) -> list[Task]:
+        return [task for data in datasets for task in grid_tasks(name, data, place.records)]
+
+    def render(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
+        there = [data for data in datasets if has_records(name, data, place.records)]
+        return [path for data in there for path in render_grid(name, data, place.records, place.rendered)]
+
+    return Product(f"Grid search: {GRIDS[name].title}", tasks, render, datasets)
+
+
+def _mnist(name: str, title: str) -> Product:
+    def render(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
+        variant: Variant = "protected" if name == "figure-mnist-ig" else "free"
+        bl, ct = place.run(Cell("mnist", "bl", variant), effort), place.run(Cell("mnist", "ct", variant), effort)
         if name == "figure-mnist-ce":
             return figures.save(name, figures.mnist_strip(bl, ct), place.rendered)
         if name == "figure-mnist-ig":
@@ -77,48 +135,41 @@ def _mnist(name: str, variant: str) -> Callable[[Sequence[str], Place, Effort], 
             for path in figures.save(f"{name}-{run.settings.objective}", figures.mnist_grid(run), place.rendered)
         ]
 
-    return render
+    return Product(title, _cells(_pairs), render, ("mnist",), others=False)
 
 
 PRODUCTS: dict[str, Product] = {
-    "table1": Product("Reductions of IP, IP* and cost", _pairs, _table("table1")),
-    "table-ci": Product("Mean outcomes and intervals", _pairs, _table("table-ci")),
-    "table-ig": Product("Sensitivity to protected features", _protected, _table("table-ig")),
-    "table-validity": Product("Validity, free and constrained", _pairs, _table("table-validity")),
-    "table-costs": Product("Reduction of cost without constraints", _pairs, _table("table-costs")),
+    "table1": Product("Reductions of IP, IP* and cost", _cells(_pairs), _table("table1")),
+    "table-ci": Product("Mean outcomes and intervals", _cells(_pairs), _table("table-ci")),
+    "table-ig": Product("Sensitivity to protected features", _cells(_protected), _table("table-ig")),
+    "table-validity": Product("Validity, free and constrained", _cells(_pairs), _table("table-validity")),
+    "table-costs": Product("Reduction of cost without constraints", _cells(_pairs), _table("table-costs")),
+    "table-accuracy": Product("Accuracy of all models, under every profile", _cells(_free), _table("table-accuracy")),
     "table-pooled": Product(
-        "IP* pooled, so that it means something on MNIST",
-        lambda datasets: [cell for cell in _pairs(datasets) if cell.variant == "free"],
-        _table("table-pooled"),
-        compute=compute_pooled,
+        "IP* pooled, so that it means something on MNIST", _pooled, _table("table-pooled"), after=True
     ),
-    "table1-as-written": Product(
-        "Table 1 by the text of the paper",
-        lambda datasets: paper_cells(datasets, "as-written", ablation=False),
-        _as_written,
-    ),
+    "table1-as-written": _profile("as-written", "Table 1 by the text of the paper"),
+    "table1-categories": _profile("categories", "Table 1, categories changing in training", ("adult", "credit")),
+    "table1-neighbours": _profile("neighbours", "Table 1, nearest of 16 neighbours and 128 units", TABULAR),
+    "table1-tuned": _profile("tuned", "Table 1, settings tuned on validation rows", tuple(TUNED)),
+    "figure-poc": Product("The idea on loan-like data (Figure 1)", lambda d, p, e: [], _poc, ("ls",), others=False),
     "figure-robustness": Product(
         "Accuracy under FGSM and PGD",
-        _free,
+        _cells(_free),
         lambda d, place, e: figures.save("figure-robustness", figures.robustness(d, place.records), place.rendered),
     ),
     "figure-ablation": Product(
         "Reductions by the partial objectives",
-        _free,
+        _cells(_free),
         lambda d, place, e: figures.save("figure-ablation", figures.ablation(d, place.records), place.rendered),
     ),
     "figure-ig-box": Product(
         "Spread of the sensitivity to protected features",
-        _protected,
+        _cells(_protected),
         lambda d, place, e: figures.save("figure-ig-box", figures.ig_box(d, place.records), place.rendered),
     ),
-    "figure-mnist-ce": Product(
-        "A zero turned into every digit", _pairs, _mnist("figure-mnist-ce", "free"), only="mnist"
-    ),
-    "figure-mnist-grid": Product(
-        "Every digit turned into every other", _pairs, _mnist("figure-mnist-grid", "free"), only="mnist"
-    ),
-    "figure-mnist-ig": Product(
-        "Integrated gradients by digit", _pairs, _mnist("figure-mnist-ig", "protected"), only="mnist"
-    ),
+    "figure-mnist-ce": _mnist("figure-mnist-ce", "A zero turned into every digit"),
+    "figure-mnist-grid": _mnist("figure-mnist-grid", "Every digit turned into every other"),
+    "figure-mnist-ig": _mnist("figure-mnist-ig", "Integrated gradients by digit"),
+    **{name: _grid(name, SYNTHETIC if name.startswith("grid") else tuple(NAMES)) for name in GRIDS},
 }

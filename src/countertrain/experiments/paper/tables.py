@@ -15,6 +15,8 @@ from countertrain.experiments.paper.published import COSTS, IG, NAMES, TABLE1, T
 
 __all__ = ["TABLES", "insert_tables", "pair", "write_table"]
 
+_OTHERS = ("as-written", "categories", "neighbours", "tuned")
+"""Profiles that Table 1 shows as further columns."""
 LABELS = {"ip": "IP", "ip_star": "IP*", "cost": "Cost"}
 
 
@@ -44,8 +46,28 @@ def table1(datasets: Iterable[str], results: Path, profile: str = "as-run") -> p
         for metric, variant in (("ip", "free"), ("ip_star", "free"), ("cost", "protected")):
             found = pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
             if found is not None:
-                rows.append(_reduction_row(data, metric, found.reduction(metric), TABLE1[data, metric]))
-    return pd.DataFrame(rows)
+                row = _reduction_row(data, metric, found.reduction(metric), TABLE1[data, metric])
+                if profile == "as-run":
+                    row |= {other: _under(other, data, metric, variant, results) for other in _OTHERS}
+                    row["pooled"] = _pooled(data, results) if metric == "ip_star" else ""
+                rows.append(row)
+    frame = pd.DataFrame(rows)
+    return frame.drop(columns=[name for name in (*_OTHERS, "pooled") if name in frame and not frame[name].any()])
+
+
+def _under(profile: str, data: str, metric: str, variant: str, results: Path) -> str:
+    """The same cell under another profile, "mean ± sd over seeds"; empty where it is not stored."""
+    found = pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
+    return _mean_sd(found.reduction(metric).per_seed) if found is not None else ""
+
+
+def _pooled(data: str, results: Path) -> str:
+    percent = _pooled_reductions(data, results)
+    return _mean_sd(percent) if percent is not None else ""
+
+
+def _mean_sd(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) if len(values) > 1 else float('nan'):.1f}"
 
 
 def table_costs(datasets: Iterable[str], results: Path, profile: str = "as-run") -> pd.DataFrame:
@@ -158,21 +180,40 @@ def table_pooled(datasets: Iterable[str], results: Path, profile: str = "as-run"
     """IP* pooled over factual classes and rounds: reductions of CT against BL, in percent."""
     rows = []
     for data in datasets:
-        ct, bl = (stored_pooled(Cell(data, o, "free", profile), results) for o in ("ct", "bl"))
-        if ct is None or bl is None:
-            continue
-        percent = 100 * (1 - np.array(ct) / np.array(bl))
-        rows.append(
-            {
-                "data": NAMES[data],
-                "published IP*": TABLE1[data, "ip_star"].percent,
-                "pooled": percent.mean(),
-                "sd over seeds": percent.std(ddof=1) if len(percent) > 1 else float("nan"),
-                "CT": np.mean(ct),
-                "BL": np.mean(bl),
-            }
-        )
+        percent = _pooled_reductions(data, results, profile)
+        if percent is not None:
+            row = {"data": NAMES[data], "published IP*": TABLE1[data, "ip_star"].percent, "pooled": np.mean(percent)}
+            rows.append({**row, "sd over seeds": np.std(percent, ddof=1) if len(percent) > 1 else float("nan")})
     return pd.DataFrame(rows)
+
+
+def _pooled_reductions(data: str, results: Path, profile: str = "as-run") -> list[float] | None:
+    """For each seed, by how many percent pooled IP* is lower for CT than for BL."""
+    ct, bl = (stored_pooled(Cell(data, o, "free", profile), results) for o in ("ct", "bl"))
+    return None if ct is None or bl is None else [100 * (1 - a / b) for a, b in zip(ct, bl, strict=True)]
+
+
+def table_accuracy(datasets: Iterable[str], results: Path, profile: str = "as-run") -> pd.DataFrame:
+    """Test accuracy of BL, CT, AR and CD, and of CT under the other profiles with what it loses against its BL."""
+    rows = []
+    for data in datasets:
+        row: dict[str, object] = {"data": NAMES[data]}
+        for objective in ("bl", "ct", "ar", "cd"):
+            result = stored(Cell(data, objective, "free", profile), results)
+            row[objective.upper()] = _percent(result.scores["accuracy"]) if result is not None else ""
+        for other in (profile, *_OTHERS):
+            found = pair(data, "free", results, other)
+            if found is not None:
+                ct, bl = (np.mean(result.scores["accuracy"]) for result in (found.ct, found.bl))
+                row[f"{other}: CT"] = _percent(found.ct.scores["accuracy"])
+                row[f"{other}: lost"] = f"{100 * (bl - ct):.1f}"
+        rows.append(row)
+    frame = pd.DataFrame(rows).fillna("")
+    return frame.drop(columns=f"{profile}: CT", errors="ignore")
+
+
+def _percent(values: Sequence[float]) -> str:
+    return _mean_sd([100 * value for value in values])
 
 
 TABLES = {
@@ -181,6 +222,7 @@ TABLES = {
     "table-ig": table_ig,
     "table-validity": table_validity,
     "table-costs": table_costs,
+    "table-accuracy": table_accuracy,
     "table-pooled": table_pooled,
 }
 

@@ -1,0 +1,79 @@
+"""Tuning on the command line."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from countertrain.checkpoint import write_text
+from countertrain.cli.app import app
+from countertrain.console import console, counting, frame_table
+from countertrain.experiments.figures import pareto
+from countertrain.experiments.settings import Settings, parse_assignments
+from countertrain.experiments.tune import Bound, Goal, Tuned
+from countertrain.experiments.tune import tune as run_tune
+
+__all__: list[str] = []
+
+
+@app.command()
+def tune(
+    data: Annotated[str, typer.Argument(help="Data set (`countertrain list`), or a CSV file with a header.")],
+    objective: Annotated[str, typer.Option(help="ct, or ar, cd (ablations).")] = "ct",
+    minimise: Annotated[list[str] | None, typer.Option(help="Metrics to minimise; ip and cost if left out.")] = None,
+    constraint: Annotated[
+        list[str] | None, typer.Option(help="A bar to clear, 'accuracy >= bl - 0.01' if left out; repeatable.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Trials in all, those of an interrupted tuning included.", min=1)] = 64,
+    seeds: Annotated[int, typer.Option(help="Models a trial.", min=1)] = 3,
+    batch: Annotated[int, typer.Option(help="Trials that train as one population.", min=1)] = 16,
+    immutable: Annotated[list[str] | None, typer.Option(help="A feature people cannot change; repeatable.")] = None,
+    cost_immutable: Annotated[
+        list[str] | None, typer.Option(help="As the paper's Table 1: immutable where cost is measured; repeatable.")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting that all trials share, e.g. --set n_ce=1000.")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL to share among machines; SQLite in --out if left out.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; runs/tune-DATA if left out.")] = None,
+) -> None:
+    """Tune a data set: every batch of trials trains as one population, on training and validation rows only.
+
+    Ends with the Pareto front as table and plot, and the chosen settings as TOML. An interrupted tuning goes on when it
+    is started again.
+    """
+    goal = Goal(tuple(minimise or ("ip", "cost")), tuple(map(Bound.parse, constraint or ["accuracy >= bl - 0.01"])))
+    overrides = {"objective": objective, "immutable": immutable or [], "seeds": list(range(seeds))}
+    settings = Settings.resolve(data, overrides | parse_assignments(assignments or []))
+    folder = out or Path("runs") / f"tune-{Path(data).stem}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with counting(f"tuning {data}") as progress:
+        tuned = run_tune(
+            settings,
+            goal=goal,
+            trials=trials,
+            batch=batch,
+            cost_immutable=cost_immutable or (),
+            storage=storage or folder / "study.db",
+            study_name=f"{Path(data).stem}-{objective}",
+            progress=progress,
+        )
+    _write(tuned, goal, folder)
+
+
+def _write(tuned: Tuned, goal: Goal, folder: Path) -> None:
+    write_text(folder / "trials.csv", tuned.trials.to_csv(index=False, float_format="%.5g"))
+    for kind in ("png", "svg"):
+        pareto(tuned.trials, goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
+    front = tuned.trials[tuned.trials["front"]].sort_values("loss")
+    shown = ["trial", *(f"{name} reduction" for name in goal.minimise), "accuracy", "bl_accuracy", "validity"]
+    console.print(frame_table("Pareto front on validation rows, reductions in percent", front[shown]))
+    if tuned.chosen is None:
+        console.print("no trial cleared every bar; allow more trials, or lower the bar with --constraint")
+        return
+    write_text(folder / "chosen.toml", tuned.chosen.to_toml())
+    console.print(
+        f"chosen settings: {folder / 'chosen.toml'}; all trials: {folder / 'trials.csv'}, {folder / 'front.png'}"
+    )
