@@ -7,13 +7,23 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
+from countertrain.data.files import watching_downloads
 from countertrain.evaluation.comparison import Reduction
 from countertrain.experiments.bench import Measurement
-from countertrain.experiments.proof import PanelResult
 from countertrain.experiments.explain import Explanation
+from countertrain.experiments.proof import PanelResult
 from countertrain.experiments.scores import OUTCOMES
 from countertrain.history import EpochRecord
 from countertrain.trainer import Callback
@@ -22,6 +32,7 @@ __all__ = [
     "REDUCTION_NOTE",
     "console",
     "counting",
+    "download_bar",
     "explanation_table",
     "frame_table",
     "measurement_table",
@@ -80,6 +91,28 @@ def counting(description: str) -> Iterator[Any]:
     with _progress() as progress:
         task = progress.add_task(description, total=None, note="")
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def download_bar() -> Iterator[None]:
+    """A bar for whatever is downloaded inside; nothing is shown where nothing is."""
+    columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, TaskID] = {}
+
+    def report(name: str, done: int, total: int | None) -> None:
+        progress.start()
+        if name not in tasks:
+            tasks[name] = progress.add_task(name)
+        progress.update(tasks[name], completed=done, total=total)
+        if done == total:
+            progress.stop()
+
+    try:
+        with watching_downloads(report):
+            yield
+    finally:
+        progress.stop()
 
 
 def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:

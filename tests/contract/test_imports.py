@@ -21,6 +21,8 @@ LINE = [
     {"trainer", "testing"},
     {"evaluation"},
     {"experiments"},
+    {"tabular"},
+    {"serve"},
     {"cli", "console", "__main__"},
 ]
 PLACE = {part: i for i, parts in enumerate(LINE) for part in parts}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 import typer
 
+from countertrain.console import download_bar
 from countertrain.trainer import NonFiniteLossError
 
 __all__ = ["app", "main"]
@@ -33,9 +34,9 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; mistakes of the user end in one line and exit code 2."""
     torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more threads are slower
     try:
-        code = app(
-            args=_spread(sys.argv[1:] if args is None else args), standalone_mode=False, prog_name="countertrain"
-        )
+        with download_bar():
+            given = _spread(sys.argv[1:] if args is None else args)
+            code = app(args=given, standalone_mode=False, prog_name="countertrain")
     except (ValueError, OSError, NonFiniteLossError) as error:
         if os.environ.get("COUNTERTRAIN_DEBUG"):
             raise

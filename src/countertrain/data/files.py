@@ -2,13 +2,21 @@
 
 import gzip
 import os
+import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from http.client import HTTPResponse
 from pathlib import Path
 
-__all__ = ["DataFileError", "cache_folder", "content", "fetch", "find"]
+__all__ = ["DataFileError", "cache_folder", "content", "fetch", "find", "watching_downloads"]
+
+Report = Callable[[str, int, int | None], None]
+"""Told the name of a file, how many bytes of it have come, and how many there are if that is known."""
 
 _VARIABLE = "COUNTERTRAIN_DATA"
+_REPORT: ContextVar[Report | None] = ContextVar("report", default=None)
 
 
 class DataFileError(ValueError):
@@ -49,7 +57,8 @@ def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str 
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{name}.{os.getpid()}"
     try:
-        download(temporary)
+        with _counted(name):
+            download(temporary)
         temporary.replace(folder / name)
     except Exception as error:  # whatever the network, a proxy or the source may do
         why = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -61,3 +70,48 @@ def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str 
     finally:
         temporary.unlink(missing_ok=True)
     return folder / name
+
+
+@contextmanager
+def watching_downloads(report: Report) -> Iterator[None]:
+    """Whatever is downloaded inside is reported as it comes."""
+    token = _REPORT.set(report)
+    try:
+        yield
+    finally:
+        _REPORT.reset(token)
+
+
+@contextmanager
+def _counted(name: str) -> Iterator[None]:
+    """Report the bytes that urllib reads inside, which is what scikit-learn downloads with."""
+    report = _REPORT.get()
+    if report is None:
+        yield
+        return
+    urllib.request.install_opener(urllib.request.build_opener(_Counter(name, report)))
+    try:
+        yield
+    finally:
+        urllib.request.install_opener(None)  # the next call builds urllib's own again
+
+
+class _Counter(urllib.request.BaseHandler):
+    def __init__(self, name: str, report: Report) -> None:
+        self._name, self._report = name, report
+
+    def http_response(self, request: urllib.request.Request, response: HTTPResponse) -> HTTPResponse:
+        total = response.headers.get("Content-Length")
+        read, done = response.read, 0
+
+        def counted(amt: int | None = None) -> bytes:
+            nonlocal done
+            part = read(amt)
+            done += len(part)
+            self._report(self._name, done, int(total) if total else None)
+            return part
+
+        response.read = counted  # type: ignore[method-assign]
+        return response
+
+    https_response = http_response

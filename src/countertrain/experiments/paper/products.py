@@ -149,6 +149,7 @@ PRODUCTS: dict[str, Product] = {
         "IP* pooled, so that it means something on MNIST", _pooled, _table("table-pooled"), after=True
     ),
     "table1-as-written": _profile("as-written", "Table 1 by the text of the paper"),
+    "table1-longer": _profile("longer", "Table 1, three times as many epochs", SYNTHETIC),
     "table1-categories": _profile("categories", "Table 1, categories changing in training", ("adult", "credit")),
     "table1-neighbours": _profile("neighbours", "Table 1, nearest of 16 neighbours and 128 units", TABULAR),
     "table1-tuned": _profile("tuned", "Table 1, settings tuned on validation rows", tuple(TUNED)),
