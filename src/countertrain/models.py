@@ -1,13 +1,14 @@
 """The architectures of the paper, each mapping (n, D) rows to (n, K) logits."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["Initialisation", "lenet", "linear", "mlp"]
+__all__ = ["Ensemble", "Initialisation", "lenet", "linear", "mlp"]
 
 Initialisation = Literal["glorot", "torch"]
 
@@ -58,6 +59,19 @@ def lenet(n_features: int, n_classes: int, *, seed: int = 0, init: Initialisatio
         _blank(nn.Linear, 84, n_classes),
     )
     return _initialised(network, seed, init)
+
+
+class Ensemble(nn.Module):
+    """Several models as one, whose probabilities are the mean of theirs; its logits are the logarithm of that mean."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, D) rows -> (n, K) logits."""
+        log_p = torch.stack([model(x).log_softmax(-1) for model in self.models])  # (P, n, K)
+        return log_p.logsumexp(0) - math.log(len(self.models))
 
 
 def _blank(layer: Callable[..., nn.Module], *args: int, **kwargs: int) -> nn.Module:

@@ -19,6 +19,7 @@ class TermState:
     """All that a term may see of one mini-batch of b real rows and its group of m counterfactuals."""
 
     logits: Tensor  # (P, b + 3 m, K): real rows, nascent counterfactuals, mature ones, their neighbours
+    y: Tensor  # (P, b) classes of the real rows
     yloss: Tensor  # (P, b) cross-entropy of the real rows
     group: Group
     yloss_ae: Tensor  # (P, m) cross-entropy of the nascent counterfactuals
@@ -90,7 +91,7 @@ def _forward(model: Population, x: Tensor, y: Tensor, group: Group | None) -> Te
     if group is None:
         logits = model(x)
         nothing = logits.new_zeros(len(model), 0)
-        return TermState(logits, cross_entropy(logits, y), group, nothing, nothing, nothing)  # type: ignore[arg-type]
+        return TermState(logits, y, cross_entropy(logits, y), group, nothing, nothing, nothing)  # type: ignore[arg-type]
     b, m = x.shape[1], group.size
     if model.batch_dependent:  # batch statistics are of real rows only
         logits = model(x)
@@ -100,7 +101,7 @@ def _forward(model: Population, x: Tensor, y: Tensor, group: Group | None) -> Te
         logits = model(torch.cat([x, group.rows], dim=1))
     labelled = cross_entropy(logits[:, : b + m], torch.cat([y, group.y_ae], dim=1))
     energies = energy(logits[:, b + m :], group.target)
-    return TermState(logits, labelled[:, :b], group, labelled[:, b:], energies[:, :m], energies[:, m:])
+    return TermState(logits, y, labelled[:, :b], group, labelled[:, b:], energies[:, :m], energies[:, m:])
 
 
 def _column(weight: float | Tensor) -> float | Tensor:

@@ -23,7 +23,8 @@ from countertrain.training_state import TrainingState
 
 __all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError"]
 
-Callback = Callable[[EpochRecord], None]
+Callback = Callable[[EpochRecord], bool | None]
+"""Called after each epoch, when the modules hold the weights of that epoch; one that returns True ends the training."""
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 _ELEMENTWISE_OPTIMIZERS = (
@@ -145,8 +146,9 @@ class CounterfactualTrainer:
                 if checkpoint is not None:
                     state.save(checkpoint)
                 population.write_back()
-                for callback in callbacks:
-                    callback(record)
+                enough = [callback(record) for callback in callbacks]
+                if any(enough):
+                    break
         population.write_back()
         _warn(state.history)
         return state.history

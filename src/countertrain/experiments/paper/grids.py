@@ -23,7 +23,7 @@ __all__ = ["GRIDS", "Grid", "grid_tasks", "has_records", "load_grid", "render_gr
 _DEFAULTS = {"tau": 0.75, "lambda_reg": 0.1, "n_ce": 1000}  # of the grids, not the final settings of a data set
 _GENERATORS = ("eccco", "generic", "revise")
 _OBJECTIVES = ("ct", "bl")
-_OUTCOMES = {"ip": "IP", "cost": "cost", "mature": "share that matures in the last epoch"}
+_OUTCOMES = {"ip": "IP", "cost": "cost", "mature": "mature, last epoch"}
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def table_accuracy(datasets: Iterable[str], results: Path, profile: str = "as-ru
             if found is not None:
                 ct, bl = (np.mean(result.scores["accuracy"]) for result in (found.ct, found.bl))
                 row[f"{other}: CT"] = _percent(found.ct.scores["accuracy"])
-                row[f"{other}: lost"] = f"{100 * (bl - ct):.1f}"
+                row[f"{other}: lost"] = f"{round(100 * (bl - ct), 1) + 0.0:.1f}"  # never -0.0
         rows.append(row)
     frame = pd.DataFrame(rows).fillna("")
     return frame.drop(columns=f"{profile}: CT", errors="ignore")
