@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from countertrain.constraints import Constraints
+from countertrain.losses import energy
 from countertrain.search.generator import Generator
 from countertrain.search.generators import EnergyPenalty, distance, eccco, generic, revise
 from countertrain.search.rules import SGD, Adam
@@ -15,7 +16,8 @@ def state(step: int = 1, n_steps: int = 30) -> SearchState:
     factual = torch.tensor([[[0.0, 0.0], [1.0, 1.0]]])
     x = torch.tensor([[[1.0, -2.0], [1.0, 1.5]]])
     logits = torch.tensor([[[1.0, 2.0, 3.0], [-4.0, 0.0, 4.0]]])
-    return SearchState(x, logits, (x - factual).abs(), factual, torch.tensor([[2, 0]]), step, n_steps)
+    target = torch.tensor([[2, 0]])
+    return SearchState(x, logits, energy(logits, target), (x - factual).abs(), factual, target, step, n_steps)
 
 
 @pytest.mark.parametrize(

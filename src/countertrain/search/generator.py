@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
-from countertrain.losses import cross_entropy
+from countertrain.losses import cross_entropy, energy
 from countertrain.population import Model, Population, Weight, as_population, member, per_model
+from countertrain.search.compiling import compiled
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchState, StateSpace, StepRule
@@ -36,6 +37,8 @@ class Generator:
     """T, the most steps that a row may make."""
     tau: Weight = 0.75
     """tau, the probability of the target class at which a counterfactual is mature."""
+    compiled: bool = False
+    """Run the steps as compiled code: some seconds at first, then several times faster for small models."""
 
     def __post_init__(self) -> None:
         if self.n_steps < 0:
@@ -66,6 +69,8 @@ class Generator:
         size, n, d = factual.shape
         rows = max(1, _BUDGET // (size * max(d, 32)))
         with population.evaluating(), torch.no_grad():
+            if n:
+                _check_classes(population, factual, target)
             found = [
                 self._walk(
                     population, self._start(population, factual, target, constraints, epsilon, part), constraints
@@ -123,36 +128,44 @@ class Generator:
     def _walk(self, population: Any, pool: "_Pool", constraints: Constraints | None) -> "_Pool":
         if not pool.target.numel():
             return pool
+        advance = compiled(Generator._advance) if self.compiled else Generator._advance
+        if not isinstance(self.space, FeatureSpace):  # else the walk starts at the factual itself
+            pool = replace(pool, x=self._placed(pool, pool.z, constraints))
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
-        for done in range(self.n_steps + 1):
-            last = done == self.n_steps
-            graph = self._place(pool, constraints, start=done == 0)
-            with torch.set_grad_enabled(not last):
-                x = pool.x.detach().requires_grad_(not last)
-                logits = population(x)  # (P, n, K)
-                if done == 0:
-                    _check_logits(logits, pool)
-                yloss = cross_entropy(logits, pool.target)  # (P, n)
-                moved = (x - pool.factual).abs()  # (P, n, D)
-            pool.mature |= yloss.detach() <= pool.limit
-            near = moved.detach().amax(-1) <= pool.epsilon
-            pool.nascent = _choose(near, pool.x, pool.nascent)
-            if last:
-                break
-            with torch.enable_grad():
-                state = SearchState(x, logits, moved, pool.factual, pool.target, done + 1, self.n_steps)
-                grad = self._gradient(yloss, pool.weights, state)
-            self._step(pool, grad, graph, done + 1)
-            if (done + 1) % _LOOK_EVERY == 0:
-                moving = int((~pool.mature).sum(-1).max())
-                if moving == 0:
-                    break
-                if moving <= _WORTH_IT * pool.target.shape[1]:
-                    everyone = pool.put_into(everyone, where)
-                    rows = pool.mature.byte().argsort(dim=1, stable=True)[:, :moving]
-                    where = rows if where is None else where.gather(1, rows)
-                    pool = pool.take(rows)
+        for done in range(0, self.n_steps, _LOOK_EVERY):
+            n = min(_LOOK_EVERY, self.n_steps - done)
+            first: Any = torch.tensor(done + 1.0) if self.compiled else done + 1
+            pool = advance(self, population, pool, constraints, first, n)
+            moving = int((~pool.mature).sum(-1).max())
+            if moving == 0:
+                return pool.put_into(everyone, where)
+            if moving <= _WORTH_IT * pool.target.shape[1]:
+                everyone = pool.put_into(everyone, where)
+                rows = pool.mature.byte().argsort(dim=1, stable=True)[:, :moving]
+                where = rows if where is None else where.gather(1, rows)
+                pool = pool.take(rows)
+        yloss = cross_entropy(population(pool.x), pool.target)
+        pool = pool.seen(yloss, (pool.x - pool.factual).abs())  # the last iterate may have matured
         return pool.put_into(everyone, where)
+
+    def _advance(self, population: Any, pool: "_Pool", constraints: Constraints | None, first: int, n: int) -> "_Pool":
+        """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
+        for k in range(n):
+            with torch.enable_grad():
+                x = pool.x.detach().requires_grad_()
+                logits = population(x)  # (P, n, K)
+                if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
+                    raise _shapes(logits, pool.target)
+                e = energy(logits, pool.target)  # (P, n)
+                yloss = logits.logsumexp(-1) + e  # cross-entropy
+                moved = (x - pool.factual).abs()  # (P, n, D)
+                state = SearchState(x, logits, e, moved, pool.factual, pool.target, first + k, self.n_steps)
+                grad = self._gradient(yloss, pool.weights, state)
+            pool = pool.seen(yloss.detach(), moved.detach())
+            z, memory = self._moved(pool, grad, first + k)
+            x = _choose(pool.mature, pool.x, self._placed(pool, z, constraints))  # mature rows stay where they are
+            pool = replace(pool, z=z, x=x, memory=memory, n_steps=pool.n_steps + ~pool.mature)
+        return pool
 
     def _gradient(self, yloss: Tensor, weights: Sequence[float | Tensor], state: SearchState) -> Tensor:
         """Gradient of the search objective at each row; rows are summed, so each sees its own."""
@@ -164,39 +177,29 @@ class Generator:
                 loss = torch.addcmul(loss, penalty(state), weight)
         return torch.autograd.grad(loss, state.x, torch.ones_like(loss))[0]
 
-    def _place(self, pool: "_Pool", constraints: Constraints | None, *, start: bool) -> Tensor | None:
-        """Put the admissible row of state z into the pool; return the decoder's graph, if there is one."""
-        graph = None
-        if not isinstance(self.space, FeatureSpace):
-            with torch.enable_grad():
-                pool.z = pool.z.detach().requires_grad_()
-                graph = self.space.decode(pool.z)
-            x = graph.detach()
-        elif start:
-            return None  # the walk starts at the factual itself
-        else:
-            x = pool.z
-        if constraints is not None:
-            assert pool.low is not None
-            assert pool.high is not None
-            x = constraints.project_into(x, pool.low, pool.high)
-        pool.x = _choose(pool.mature, pool.x, x)  # mature rows stay where they are
-        return graph
+    def _placed(self, pool: "_Pool", z: Tensor, constraints: Constraints | None) -> Tensor:
+        """The admissible row of each state z."""
+        x = z if isinstance(self.space, FeatureSpace) else self.space.decode(z)
+        if constraints is None:
+            return x
+        assert pool.low is not None
+        assert pool.high is not None
+        return constraints.project_into(x, pool.low, pool.high)
 
-    def _step(self, pool: "_Pool", grad: Tensor, graph: Tensor | None, k: int) -> None:
-        """Move the states; those of mature rows no longer matter."""
-        if graph is not None:  # pull the gradient back through the decoder; pinned features do not pull
+    def _moved(self, pool: "_Pool", grad: Tensor, k: int) -> tuple[Tensor, Memory]:
+        """The states one step on; those of mature rows no longer matter."""
+        if not isinstance(self.space, FeatureSpace):  # pull the gradient back through the decoder
             if pool.low is not None and pool.high is not None:
-                grad = grad.masked_fill(pool.low >= pool.high, 0.0)
-            (grad,) = torch.autograd.grad(graph, pool.z, grad)
-            pool.z = pool.z.detach()
-        delta, pool.memory = self.rule.step(grad, pool.memory, k)
+                grad = grad.masked_fill(pool.low >= pool.high, 0.0)  # pinned features do not pull
+            with torch.enable_grad():
+                z = pool.z.detach().requires_grad_()
+                (grad,) = torch.autograd.grad(self.space.decode(z), z, grad)
+        delta, memory = self.rule.step(grad, pool.memory, k)
         delta = delta.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-        pool.z = delta.add_(self.space.settle(pool.z, pool.x))
-        pool.n_steps += ~pool.mature
+        return delta.add_(self.space.settle(pool.z, pool.x)), memory
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Pool:
     """The rows under search; every tensor has axes (P, n) or (P, n, ...), or n = 1 where rows share a value."""
 
@@ -213,6 +216,11 @@ class _Pool:
     limit: Tensor
     epsilon: float | Tensor
     weights: tuple[float | Tensor, ...]
+
+    def seen(self, yloss: Tensor, moved: Tensor) -> Self:
+        """The pool after a look at its rows: which are mature now, and which still are nascent."""
+        near = moved.amax(-1) <= self.epsilon
+        return replace(self, mature=self.mature | (yloss <= self.limit), nascent=_choose(near, self.x, self.nascent))
 
     def take(self, rows: Tensor) -> Self:
         """The pool of these rows of each model, (P, m)."""
@@ -290,14 +298,20 @@ def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constra
         raise ValueError(f"constraints are for {constraints.n_rows} rows, but factual has {factual.shape[-2]}")
 
 
-def _check_logits(logits: Tensor, pool: _Pool) -> None:
-    if logits.ndim != 3 or logits.shape[:2] != pool.target.shape:
-        raise ValueError(
-            f"the model must map (n, D) rows to (n, K) logits; for {pool.target.shape[1]} rows it returned "
-            f"{tuple(logits.shape[1:])}"
-        )
-    if pool.target.min() < 0 or pool.target.max() >= logits.shape[-1]:
+def _shapes(logits: Tensor, target: Tensor) -> ValueError:
+    return ValueError(
+        f"the model must map (n, D) rows to (n, K) logits; for {target.shape[1]} rows it returned "
+        f"{tuple(logits.shape[1:])}"
+    )
+
+
+def _check_classes(population: Any, factual: Tensor, target: Tensor) -> None:
+    """Targets are classes of the model, as one row shows."""
+    logits = population(factual[:, :1])
+    if logits.shape[:2] != (len(target), 1) or logits.ndim != 3:
+        raise _shapes(logits, target[:, :1])
+    if target.min() < 0 or target.max() >= logits.shape[-1]:
         raise ValueError(
             f"target must lie in 0..{logits.shape[-1] - 1}, the classes of the model; "
-            f"got {int(pool.target.min())}..{int(pool.target.max())}"
+            f"got {int(target.min())}..{int(target.max())}"
         )

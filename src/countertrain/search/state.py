@@ -17,6 +17,7 @@ class SearchState:
 
     x: Tensor  # (P, n, D)
     logits: Tensor  # (P, n, K)
+    energy: Tensor  # (P, n) of the target class, E(x, y) = -M(x)[y]
     moved: Tensor  # (P, n, D) = |x - factual|
     factual: Tensor  # (P, n, D)
     target: Tensor  # (P, n)

@@ -1,0 +1,28 @@
+"""Functions as compiled code, where torch has a compiler to do so."""
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+import torch
+
+__all__ = ["compiled"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@cache
+def compiled(function: F) -> F:
+    """The function through torch.compile; it is compiled once for its first sizes and once for all others.
+
+    What was compiled is kept on disk by torch, so that another process with the same model starts in a few seconds.
+    """
+    fast = torch.compile(function)
+
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        # gradients are taken inside; each model has code of its own
+        with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
+            return fast(*args)
+
+    return run  # type: ignore[return-value]  # the same signature

@@ -1,0 +1,36 @@
+"""Compiled steps are the same steps."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from countertrain.constraints import Constraints
+from countertrain.losses import predict
+from countertrain.models import mlp
+from countertrain.objective import bl
+from countertrain.population import Population
+from countertrain.search.generators import eccco
+from countertrain.trainer import CounterfactualTrainer
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+
+
+def test_a_compiled_search_finds_what_the_plain_one_finds() -> None:
+    x = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
+    models = [mlp(3, 2, seed=i) for i in range(2)]
+    CounterfactualTrainer(epochs=10, batch_size=8, objective=bl()).fit(models, x, (x[:, 0] > 0).long())
+    rows = x.expand(2, -1, -1)
+    with torch.no_grad():
+        target = 1 - predict(Population(models)(rows))
+    constraints = Constraints.infer(x, mutability={1: "increase", 2: "none"})
+    plain = eccco(tau=[0.5, 0.6], n_steps=20)
+    found = plain(models, rows, target, constraints=constraints)
+    fast = replace(plain, compiled=True)(models, rows, target, constraints=constraints)
+    assert found.mature.any()
+    assert not found.mature.all()
+    assert found.n_steps.unique().numel() > 4  # rows left the active set on the way
+    assert torch.equal(fast.mature, found.mature)
+    assert torch.equal(fast.n_steps, found.n_steps)
+    for name in ("x", "nascent"):
+        assert torch.allclose(getattr(fast, name), getattr(found, name), atol=1e-5)
