@@ -198,6 +198,17 @@ def test_a_callback_sees_each_epoch_and_the_weights_after_it(rows: Rows, fresh: 
     assert torch.equal(snapshots[3], weights(models[1]))
 
 
+def test_a_callback_that_returns_true_ends_the_training_after_all_have_seen_the_epoch(
+    rows: Rows, fresh: Fresh, weights: Vector
+) -> None:
+    models, seen = [fresh(0), fresh(1)], []
+    history = SMALL.fit(models, *rows, callbacks=[lambda record: record.epoch == 2, lambda record: seen.append(record)])
+    assert seen == history.records
+    assert [record.epoch for record in seen] == [1, 2]
+    replace(SMALL, epochs=2).fit(two := [fresh(0), fresh(1)], *rows)
+    assert [weights(model).tolist() for model in models] == [weights(model).tolist() for model in two]
+
+
 def test_modes_and_global_random_stream_are_as_before(rows: Rows, fresh: Fresh) -> None:
     models = [fresh(0), fresh(1)]
     models[0].eval()

@@ -9,6 +9,8 @@ from countertrain.population import Population
 
 __all__ = ["check_classes", "check_data", "check_rows"]
 
+_PART = 2**13  # rows looked at together: there may be more of them in a file than memory can hold
+
 
 def check_data(modules: Sequence[nn.Module], x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor] | None) -> None:
     """Refuse rows and labels that no model could be trained on."""
@@ -52,9 +54,11 @@ def check_rows(x: Tensor, y: Tensor, *, name: str = "", n_features: int | None =
         raise ValueError(f"{name}y must have shape ({len(x)},), one class per row of x; got {tuple(y.shape)}")
     if y.dtype != torch.int64:
         raise TypeError(f"{name}y must hold class numbers as int64; got {y.dtype}; convert with y.long()")
-    if not torch.isfinite(x).all():
-        row, column = (~torch.isfinite(x)).nonzero()[0].tolist()
-        raise ValueError(f"{name}x must be finite; row {row}, feature {column} is {x[row, column].item()}")
+    for i, part in enumerate(x.split(_PART)):
+        if not torch.isfinite(part).all():
+            row, column = (~torch.isfinite(part)).nonzero()[0].tolist()
+            row += i * _PART
+            raise ValueError(f"{name}x must be finite; row {row}, feature {column} is {x[row, column].item()}")
 
 
 def _n_logits(population: Population, x: Tensor) -> int:

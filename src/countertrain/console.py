@@ -112,7 +112,8 @@ def download_bar() -> Iterator[None]:
         with watching_downloads(report):
             yield
     finally:
-        progress.stop()
+        if progress.live.is_started:
+            progress.stop()
 
 
 def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:

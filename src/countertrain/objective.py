@@ -9,6 +9,7 @@ from torch import Tensor
 
 from countertrain.losses import cross_entropy, energy
 from countertrain.pairs import Group
+from countertrain.parallel import Shared
 from countertrain.population import Population, Weight, member, per_model
 
 __all__ = ["Objective", "Term", "TermState", "advloss", "ar", "bl", "cd", "ct", "div", "ridge", "yloss"]
@@ -67,7 +68,7 @@ class Objective:
         return any(name != "yloss" for name in self.terms)
 
     def __call__(
-        self, model: Population, x: Tensor, y: Tensor, group: Group | None = None
+        self, model: Population | Shared, x: Tensor, y: Tensor, group: Group | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Total loss of each model (P,) and each term by name, for rows (P, b, D) and labels (P, b)."""
         if group is not None and group.size == 0:  # fewer counterfactuals than mini-batches
@@ -86,7 +87,7 @@ class Objective:
         return Objective({name: (member(weight, i), term) for name, (weight, term) in self.terms.items()})
 
 
-def _forward(model: Population, x: Tensor, y: Tensor, group: Group | None) -> TermState:
+def _forward(model: Population | Shared, x: Tensor, y: Tensor, group: Group | None) -> TermState:
     """One pass over real rows and counterfactuals together."""
     if group is None:
         logits = model(x)

@@ -16,9 +16,11 @@ from countertrain.history import EpochRecord, History
 from countertrain.losses import cross_entropy, predict
 from countertrain.objective import Objective, ct
 from countertrain.pairs import Group, Immature, Pairs, Sampler, pair_up
+from countertrain.parallel import ALONE, Ranks, Shared
 from countertrain.population import NotStackableError, Population, Weight, member
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
+from countertrain.search.state import Counterfactuals
 from countertrain.training_state import TrainingState
 
 __all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError"]
@@ -38,6 +40,7 @@ _ELEMENTWISE_OPTIMIZERS = (
     "Adagrad",
     "Adadelta",
 )
+_PART = 2**16  # rows scored together: there may be more of them in a file than memory can hold
 
 
 def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -113,11 +116,14 @@ class CounterfactualTrainer:
         callbacks: Sequence[Callback] = (),
         checkpoint: Path | str | None = None,
         resume: bool = False,
+        ranks: Ranks = ALONE,
     ) -> History:
         """Train on rows x (n, D) with classes y (n,), starting from the weights that the model has.
 
         With `checkpoint`, the state is written there after each epoch; `resume` goes on from it, and ends with
-        the very weights of a run that was never stopped.
+        the very weights of a run that was never stopped. Where several `ranks` call this with the same arguments, they
+        train together; only the first of them calls back and writes. x may be mapped from a file that is larger than
+        memory: it is read by the rows that are needed, or in parts.
         """
         modules = [model] if isinstance(model, nn.Module) else list(model)
         seeds = [self.seed] * len(modules) if isinstance(self.seed, int) else list(self.seed)
@@ -128,14 +134,16 @@ class CounterfactualTrainer:
         try:
             population = self._population(modules, x)
         except NotStackableError as reason:
-            return self._one_by_one(str(reason), modules, seeds, x, y, validation, callbacks, checkpoint, resume)
+            return self._one_by_one(str(reason), modules, seeds, x, y, validation, callbacks, checkpoint, resume, ranks)
         n_classes = check_classes(population, x, y, validation)
         constraints = (self.constraints or Constraints.infer(x)).to(x)
         n_ce = self._n_ce(len(x))
+        ranks.follow_first(population.parameters.values())
         sampler = Sampler(y, n_classes, seeds)
-        state = TrainingState(population, self.optimizer(population.trainable()), sampler, str(seeds))
+        state = TrainingState(population, self.optimizer(population.trainable()), sampler, str(seeds), ranks)
         if resume and checkpoint is not None and checkpoint.exists():
             state.load(checkpoint)
+        ranks.wait()  # nobody changes the checkpoint before all have read it
         with population.training():
             while state.epoch < self.epochs:
                 record, bad = self._epoch(state, x, y, constraints, n_ce, validation)
@@ -143,11 +151,11 @@ class CounterfactualTrainer:
                 if len(state.history.failures) == len(modules):
                     population.write_back()
                     raise NonFiniteLossError(next(iter(state.history.failures.values())), state.history)
-                if checkpoint is not None:
+                if checkpoint is not None and ranks.first:
                     state.save(checkpoint)
                 population.write_back()
-                enough = [callback(record) for callback in callbacks]
-                if any(enough):
+                enough = [callback(record) for callback in callbacks if ranks.first]
+                if ranks.any(any(enough)):
                     break
         population.write_back()
         _warn(state.history)
@@ -177,12 +185,13 @@ class CounterfactualTrainer:
             n = n_ce // len(batches) + (i < n_ce % len(batches))
             if searching and self.generate == "batch" and n:
                 (group,) = self._search(state, x, y, constraints, n, searches).split(1)
-            total, values = self.objective(population, x[rows], y[rows], group)
+            total, values = self.objective(state.model, x[rows], y[rows], group)
             losses.append({"loss": total.detach(), **{name: value.detach() for name, value in values.items()}})
             if self.on_nonfinite == "skip" and not torch.isfinite(total).all():
                 continue
             state.optimizer.zero_grad()
             total.sum().backward()  # a sum: models do not see one another
+            state.ranks.add_gradients(population.trainable())
             state.optimizer.step()
         names = dict.fromkeys(name for loss in losses for name in loss)
         nothing = torch.zeros_like(losses[0]["loss"])
@@ -190,9 +199,9 @@ class CounterfactualTrainer:
         metrics = {name: curve.mean(0) for name, curve in curves.items()}
         if searches:
             metrics |= {name: torch.stack([s[name] for s in searches]).mean(0) for name in searches[0]}
-        metrics |= _scores(population, x, y, "train")
+        metrics |= _scores(state.model, x, y, "train")
         if validation is not None:
-            metrics |= _scores(population, *validation, "validation")
+            metrics |= _scores(state.model, *validation, "validation")
         epoch = state.epoch + 1
         bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, population, metrics["train_loss"], epoch)
         seconds = time.perf_counter() - started
@@ -212,9 +221,14 @@ class CounterfactualTrainer:
         rows = state.sampler.factuals(n)  # (P, n)
         factual = x[rows]  # (P, n, D)
         with state.population.evaluating(), torch.no_grad():
-            predicted = predict(state.population(factual))
+            predicted = predict(state.model(factual))
         target = state.sampler.targets(predicted)
-        found = self.generator(state.population, factual, target, constraints=constraints, epsilon=self.epsilon)
+        mine = state.ranks.share(n)
+        share = self.generator(
+            state.population, factual[:, mine], target[:, mine], constraints=constraints, epsilon=self.epsilon
+        )
+        everyone = (state.ranks.gather(part, n) for part in (share.x, share.nascent, share.mature, share.n_steps))
+        found = Counterfactuals(factual, target, *everyone)
         log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
         x_plus = state.sampler.nearest(x, target, found.x, self.n_neighbours)
         return pair_up(found, y[rows], x_plus, constraints, self.immature)
@@ -259,6 +273,7 @@ class CounterfactualTrainer:
         callbacks: Sequence[Callback],
         checkpoint: Path | None,
         resume: bool,
+        ranks: Ranks,
     ) -> History:
         """Train each model by itself, because they cannot be stacked."""
         warnings.warn(f"training {len(modules)} models one by one: {reason}", UserWarning, stacklevel=3)
@@ -274,7 +289,14 @@ class CounterfactualTrainer:
             path = checkpoint and checkpoint.with_name(f"{checkpoint.stem}-{i}{checkpoint.suffix}")
             try:
                 history = alone.fit(
-                    module, x, y, validation=validation, callbacks=callbacks, checkpoint=path, resume=resume
+                    module,
+                    x,
+                    y,
+                    validation=validation,
+                    callbacks=callbacks,
+                    checkpoint=path,
+                    resume=resume,
+                    ranks=ranks,
                 )
             except NonFiniteLossError as error:
                 history = error.history
@@ -310,11 +332,14 @@ def _non_finite(curves: dict[str, Tensor], population: Population, train_loss: T
 
 
 @torch.no_grad()
-def _scores(population: Population, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
-    with population.evaluating():
-        logits = population(x.expand(len(population), -1, -1))
-    correct = (predict(logits) == y).float().mean(-1)
+def _scores(model: Population | Shared, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
+    losses, correct = [], []
+    with model.evaluating():
+        for rows, labels in zip(x.split(_PART), y.split(_PART), strict=True):
+            logits = model(rows.expand(len(model), -1, -1))
+            losses.append(cross_entropy(logits, labels.expand(len(model), -1)))  # (P, n)
+            correct.append(predict(logits) == labels)
     return {
-        f"{name}_loss": cross_entropy(logits, y.expand(len(population), -1)).mean(-1),
-        f"{name}_accuracy": correct,
+        f"{name}_loss": torch.cat(losses, dim=1).mean(-1),
+        f"{name}_accuracy": torch.cat(correct, dim=1).float().mean(-1),
     }

@@ -9,6 +9,7 @@ from torch import Tensor
 from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors
 from countertrain.history import EpochRecord, History
 from countertrain.pairs import Sampler
+from countertrain.parallel import ALONE, Ranks, share_out
 from countertrain.population import Population
 
 __all__ = ["TrainingState"]
@@ -18,9 +19,16 @@ class TrainingState:
     """A population, its optimiser, its random streams and its history, after a number of epochs."""
 
     def __init__(
-        self, population: Population, optimizer: torch.optim.Optimizer, sampler: Sampler, seed_note: str
+        self,
+        population: Population,
+        optimizer: torch.optim.Optimizer,
+        sampler: Sampler,
+        seed_note: str,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.population = population
+        self.ranks = ranks
+        self.model = share_out(population, ranks)
         self.optimizer = optimizer
         self.sampler = sampler
         self.history = History()

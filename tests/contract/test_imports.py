@@ -15,7 +15,7 @@ OUTSIDE = {"pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "fastap
 LINE = [
     {"losses", "history", "checkpoint", "constraints", "models"},
     {"data", "population"},
-    {"search", "checks"},
+    {"search", "checks", "parallel"},
     {"pairs"},
     {"objective", "training_state"},
     {"trainer", "testing"},

@@ -2,12 +2,15 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import torch
 import typer
 
 from countertrain.console import download_bar
+from countertrain.parallel import RankLostError, Ranks, first_to_report, joined
 from countertrain.trainer import NonFiniteLossError
 
 __all__ = ["app", "main"]
@@ -34,10 +37,12 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; mistakes of the user end in one line and exit code 2."""
     torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more threads are slower
     try:
-        with download_bar():
-            given = _spread(sys.argv[1:] if args is None else args)
+        given = _spread(sys.argv[1:] if args is None else args)
+        with joined() as ranks, _heard(ranks), download_bar():
+            if ranks.size > 1 and given[:1] != ["train"]:
+                raise ValueError("torchrun is for `countertrain train`; start any other command without it")
             code = app(args=given, standalone_mode=False, prog_name="countertrain")
-    except (ValueError, OSError, NonFiniteLossError) as error:
+    except (ValueError, OSError, NonFiniteLossError, RankLostError) as error:
         if os.environ.get("COUNTERTRAIN_DEBUG"):
             raise
         _fail(str(error))
@@ -65,6 +70,17 @@ def _spread(args: Sequence[str]) -> list[str]:
     return spread
 
 
+@contextmanager
+def _heard(ranks: Ranks) -> Iterator[None]:
+    """Only the first rank shows and prints; whatever ends a rank is told outside."""
+    if ranks.first:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
 def _fail(message: str) -> None:
-    typer.echo("countertrain: " + " ".join(message.split()), err=True)
+    if first_to_report():
+        typer.echo("countertrain: " + " ".join(message.split()), err=True)
     sys.exit(2)

@@ -27,6 +27,7 @@ from countertrain.experiments.run import Run, default_folder, open_run
 from countertrain.experiments.run import train as train_run
 from countertrain.experiments.scores import Scores, score
 from countertrain.experiments.settings import FINAL, Settings, parse_assignments
+from countertrain.parallel import Ranks
 
 __all__ = ["parse_seeds"]
 
@@ -37,7 +38,12 @@ Individuals = Annotated[int, typer.Option(help="Individuals in each round and fo
 
 @app.command()
 def train(
-    data: Annotated[str, typer.Argument(help="Data set (`countertrain list`), or a CSV file with a header.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="Data set (`countertrain list`), CSV file with a header, or folder of `countertrain convert`."
+        ),
+    ],
     objective: Annotated[str, typer.Option(help="ct, or bl (conventional), ar, cd (ablations).")] = "ct",
     generator: Annotated[str, typer.Option(help="eccco, generic or revise.")] = "eccco",
     seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
@@ -57,6 +63,9 @@ def train(
     A named data set of the paper uses its final settings unless overridden. The run directory holds settings.toml,
     weights.safetensors, history.jsonl and environment.json; a run that is stopped can be resumed and ends with the
     same weights.
+
+    Several processes train one large run together, to the same weights up to rounding:
+    torchrun --nproc-per-node 2 -m countertrain train ...
     """
     if seed is not None and seeds is not None:
         raise ValueError("give either --seed or --seeds, not both")
@@ -74,7 +83,7 @@ def train(
     finished_before = (folder / "weights.safetensors").exists() and not overwrite
     try:
         with training_bar(title, settings.epochs) as bar:
-            run = train_run(settings, folder, resume=resume, overwrite=overwrite, callbacks=[bar])
+            run = train_run(settings, folder, resume=resume, overwrite=overwrite, callbacks=[bar], ranks=Ranks.here())
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; finished epochs are kept, go on with the same command and --resume --out {folder}", err=True

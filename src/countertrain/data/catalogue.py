@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from countertrain.data.dataset import Dataset
+from countertrain.data.memmap import read_folder
 from countertrain.data.real import TABLES, mnist, table
 from countertrain.data.synthetic import SYNTHETIC, make
 from countertrain.data.tabular import breast_cancer, digits, read_csv
@@ -32,7 +33,7 @@ def catalogue() -> dict[str, str]:
 
 
 def load(name: str | Path, *, target: str | None = None, data_seed: int = 42) -> Dataset:
-    """A data set by name, or a CSV file by path with `target` (or its last column) to predict."""
+    """A data set by name; a CSV file by path, with `target` (or its last column) to predict; a converted folder."""
     if str(name) in _LOADERS:
         return _LOADERS[str(name)][1](data_seed=data_seed)
     path = Path(name)
@@ -40,6 +41,8 @@ def load(name: str | Path, *, target: str | None = None, data_seed: int = 42) ->
         if not path.is_file():
             raise ValueError(f"there is no file {path}; check the path")
         return read_csv(path, target=target, data_seed=data_seed)
+    if path.is_dir():
+        return read_folder(path, target=target, data_seed=data_seed)
     near = difflib.get_close_matches(str(name), _LOADERS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_LOADERS)}, or the path of a CSV file"
     raise ValueError(f"unknown data set {str(name)!r}; {hint}")

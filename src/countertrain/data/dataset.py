@@ -44,6 +44,8 @@ class Dataset:
     """Bounds of every feature in the model's units; None: inferred from the rows."""
     protected: tuple[str, ...] = ()
     """The features that the paper treats as immutable."""
+    known: Tensor | None = None
+    """Training and validation rows as one tensor, for data that do not fit in memory; None: joined when needed."""
 
     @property
     def n_features(self) -> int:
@@ -91,7 +93,7 @@ class Dataset:
         if self.domain is not None:
             lower, upper = self.domain
             return Constraints.of(self.n_features, mutability=ways, lower=lower, upper=upper, categories=groups)
-        known = torch.cat([self.train.x, self.validation.x])
+        known = torch.cat([self.train.x, self.validation.x]) if self.known is None else self.known
         return Constraints.infer(known, n_sigma=n_sigma, mutability=ways, categories=groups)
 
 

@@ -1,7 +1,8 @@
 """Tables: the two that come with scikit-learn, and any CSV file with a header."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,26 @@ from numpy.typing import NDArray
 
 from countertrain.data.dataset import Dataset, Split, hold_out
 
-__all__ = ["assemble", "breast_cancer", "digits", "read_csv"]
+__all__ = [
+    "MAX_LEVELS",
+    "Rows",
+    "assemble",
+    "breast_cancer",
+    "check_labels",
+    "check_missing",
+    "check_size",
+    "digits",
+    "is_number",
+    "read_csv",
+    "split_rows",
+    "target_of",
+    "usable_scale",
+]
 
 Rows = NDArray[np.int64]
 
-_MAX_LEVELS = 50
+MAX_LEVELS = 50
+"""Most classes, and most different texts of a column."""
 
 
 def breast_cancer(*, data_seed: int = 42) -> Dataset:
@@ -34,7 +50,7 @@ def digits(*, data_seed: int = 42) -> Dataset:
     bunch = load_digits()
     x = torch.from_numpy((bunch.data / 8.0 - 1.0).astype(np.float32))
     y = torch.from_numpy(bunch.target.astype(np.int64))
-    train, validation, test = _thirds(bunch.target, data_seed)
+    train, validation, test = split_rows(bunch.target, data_seed)
     d = x.shape[1]
     return Dataset(
         name="digits",
@@ -59,25 +75,55 @@ def read_csv(path: Path, *, target: str | None = None, data_seed: int = 42) -> D
         frame = pd.read_csv(path)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path} cannot be read as a CSV file with a header: {error}") from error
-    if frame.shape[1] < 2 or len(frame) < 10:
-        raise ValueError(f"{path} needs at least 2 columns and 10 rows; it has {frame.shape[1]} and {len(frame)}")
-    target = target or str(frame.columns[-1])
-    if target not in frame.columns:
-        raise ValueError(f"{path} has no column {target!r} to predict; there are {', '.join(map(str, frame.columns))}")
+    check_size(path, *frame.shape)
+    target = target_of(path, list(frame.columns), target)
+    check_missing(path, frame)
+    labels, classes = pd.factorize(frame[target], sort=True)
+    check_labels(path, target, np.bincount(labels))
+    names = tuple(str(c) for c in classes)
+    return _prepare(path.stem, str(path.name), frame.drop(columns=target), labels, names, data_seed)
+
+
+def check_size(path: Path, n_rows: int, n_columns: int) -> None:
+    """Refuse a table that is too small."""
+    if n_columns < 2 or n_rows < 10:
+        raise ValueError(f"{path} needs at least 2 columns and 10 rows; it has {n_columns} and {n_rows}")
+
+
+def target_of(path: Path, columns: Sequence[Any], target: str | None) -> str:
+    """The column to predict, which is the last one if none is named."""
+    target = target or str(columns[-1])
+    if target not in columns:
+        raise ValueError(f"{path} has no column {target!r} to predict; there are {', '.join(map(str, columns))}")
+    return target
+
+
+def check_missing(path: Path, frame: pd.DataFrame) -> None:
+    """Refuse missing values."""
     missing = frame.columns[frame.isna().any()]
     if len(missing):
         raise ValueError(
             f"{path} has missing values in {', '.join(map(str, missing))}; fill them in or drop those rows first"
         )
-    labels, classes = pd.factorize(frame[target], sort=True)
-    counts = np.bincount(labels)
-    if not 2 <= len(classes) <= _MAX_LEVELS or counts.min() < 5:
+
+
+def check_labels(path: Path, target: str, counts: NDArray[np.int64]) -> None:
+    """Refuse too few or too many classes, and classes of too few rows."""
+    if not 2 <= len(counts) <= MAX_LEVELS or counts.min() < 5:
         raise ValueError(
-            f"column {target!r} of {path} must hold 2 to {_MAX_LEVELS} classes with at least 5 rows each; "
-            f"it has {len(classes)}, the rarest with {counts.min()}"
+            f"column {target!r} of {path} must hold 2 to {MAX_LEVELS} classes with at least 5 rows each; "
+            f"it has {len(counts)}, the rarest with {counts.min()}"
         )
-    names = tuple(str(c) for c in classes)
-    return _prepare(path.stem, str(path.name), frame.drop(columns=target), labels, names, data_seed)
+
+
+def is_number(values: "pd.Series[Any]") -> bool:
+    """Whether a column holds numbers; truth values are categories."""
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def usable_scale(centre: float, spread: float) -> float:
+    """The spread of a column, or 1 if it never changes."""
+    return spread if spread > 1e-12 * max(1.0, abs(centre)) else 1.0
 
 
 def _prepare(
@@ -90,7 +136,7 @@ def _prepare(
 ) -> Dataset:
     """A data set split at random, scaled by its training rows."""
     y = np.asarray(y, dtype=np.int64)
-    train, validation, test = _thirds(y, data_seed)
+    train, validation, test = split_rows(y, data_seed)
     return assemble(name, title, frame, y, classes, splits=(train, validation, test), fit_on=train)
 
 
@@ -114,21 +160,19 @@ def assemble(
     categories: list[slice] = []
     for column in frame.columns:
         values = frame[column]
-        numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-        if numeric and column not in categorical:
+        if is_number(values) and column not in categorical:
             numbers = values.to_numpy(dtype=np.float64)
             if not np.isfinite(numbers).all():
                 raise ValueError(f"column {column!r} of {title} holds infinite values; replace or drop them")
             features.append(str(column))
             centre.append(float(numbers[fit_on].mean()))
-            spread = float(numbers[fit_on].std(ddof=1))
-            scale.append(spread if spread > 1e-12 * max(1.0, abs(centre[-1])) else 1.0)
+            scale.append(usable_scale(centre[-1], float(numbers[fit_on].std(ddof=1))))
             blocks.append(((numbers - centre[-1]) / scale[-1])[:, None])
             continue
         codes, levels = pd.factorize(values.astype(str), sort=True)
-        if len(levels) > _MAX_LEVELS:
+        if len(levels) > MAX_LEVELS:
             raise ValueError(
-                f"column {column!r} of {title} has {len(levels)} different texts, more than {_MAX_LEVELS}; "
+                f"column {column!r} of {title} has {len(levels)} different texts, more than {MAX_LEVELS}; "
                 "drop it or group its values"
             )
         categories.append(slice(len(features), len(features) + len(levels)))
@@ -154,10 +198,14 @@ def assemble(
     )
 
 
-def _thirds(y: NDArray[np.int64], data_seed: int) -> tuple[Rows, Rows, Rows]:
-    """Rows for training (70 %), validation (10 %) and test (20 %), shuffled, the same mix of classes in each."""
+def split_rows(y: NDArray[np.int64], data_seed: int, *, most: int | None = None) -> tuple[Rows, Rows, Rows]:
+    """Rows for training (70 %), validation (10 %) and test (20 %), shuffled, the same mix of classes in each.
+
+    `most` is how many are held out at most for validation, and again for the test.
+    """
     rng = np.random.default_rng(data_seed)
-    test = hold_out(y, round(0.2 * len(y)), rng)
+    n_validation, n_test = (min(round(share * len(y)), most or len(y)) for share in (0.1, 0.2))
+    test = hold_out(y, n_test, rng)
     known = np.flatnonzero(~test)
-    held = hold_out(y[known], round(0.1 * len(y)), rng)
+    held = hold_out(y[known], n_validation, rng)
     return rng.permutation(known[~held]), known[held], np.flatnonzero(test)

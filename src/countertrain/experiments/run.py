@@ -19,7 +19,8 @@ from countertrain.data import Dataset, load
 from countertrain.evaluation.protocol import Protocol, evaluate
 from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.experiments.settings import Settings, SettingsError
-from countertrain.history import EpochRecord
+from countertrain.history import EpochRecord, History
+from countertrain.parallel import ALONE, Ranks
 from countertrain.search.vae import VAE, fit_vae
 from countertrain.trainer import Callback
 
@@ -86,12 +87,14 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
+    ranks: Ranks = ALONE,
 ) -> Run:
-    """Train the models of these settings into a folder; a finished run is only opened."""
+    """Train the models of these settings into a folder; a finished run is only opened.
+
+    All ranks train together; the first one writes the files, and they are there when this returns on any.
+    """
     data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
     data.columns(settings.immutable)  # an unknown feature is found out before anything is written
-    settings_path = folder / "settings.toml"
-    checkpoint = folder / "checkpoint.safetensors"
     if resume and overwrite:
         raise RunError("a run is either resumed or overwritten; give one of --resume and --overwrite")
     finished, begun = (folder / "weights.safetensors").exists(), any(folder.glob("checkpoint*.safetensors"))
@@ -104,14 +107,11 @@ def train(
                 f"{folder} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
                 "to start anew"
             )
-    _make_writable(folder)
-    if not (resume and begun):  # only what a run itself writes: the folder may hold files of others
-        written = ("weights.safetensors", "vae.safetensors", "history.jsonl", "records.csv")
-        for leftover in (*folder.glob("checkpoint*.safetensors"), *(folder / name for name in written)):
-            leftover.unlink(missing_ok=True)
-    write_text(settings_path, settings.to_toml())
-    write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
-    vae = _vae(folder, settings, data) if settings.generator == "revise" and settings.objective != "bl" else None
+    if ranks.first:
+        _begin(folder, settings, ranks, afresh=not (resume and begun))
+    ranks.wait()
+    searching = settings.objective != "bl"
+    vae = _vae(folder, settings, data, ranks) if settings.generator == "revise" and searching else None
     models = build_models(settings, data)
     history = build_trainer(settings, data, vae).fit(
         models,
@@ -119,14 +119,13 @@ def train(
         data.train.y,
         validation=(data.validation.x, data.validation.y),
         callbacks=callbacks,
-        checkpoint=checkpoint,
+        checkpoint=folder / "checkpoint.safetensors",
         resume=resume,
+        ranks=ranks,
     )
-    lines = "".join(json.dumps(record.as_json()) + "\n" for record in history.records)
-    write_text(folder / "history.jsonl", lines)
-    write_tensors(folder / "weights.safetensors", _pack(models), {"seeds": list(settings.seeds)})
-    for leftover in folder.glob("checkpoint*.safetensors"):
-        leftover.unlink()
+    if ranks.first:
+        _finish(folder, settings, history, models)
+    ranks.wait()
     return Run(folder, settings, data, models)
 
 
@@ -156,6 +155,26 @@ def open_run(folder: Path) -> Run:
     return Run(folder, settings, data, models)
 
 
+def _begin(folder: Path, settings: Settings, ranks: Ranks, *, afresh: bool) -> None:
+    """Make the folder ready for a run, new or resumed."""
+    _make_writable(folder)
+    if afresh:  # only what a run itself writes: the folder may hold files of others
+        written = ("weights.safetensors", "vae.safetensors", "history.jsonl", "records.csv")
+        for leftover in (*folder.glob("checkpoint*.safetensors"), *(folder / name for name in written)):
+            leftover.unlink(missing_ok=True)
+    write_text(folder / "settings.toml", settings.to_toml())
+    write_text(folder / "environment.json", json.dumps(_environment() | {"ranks": ranks.size}, indent=2) + "\n")
+
+
+def _finish(folder: Path, settings: Settings, history: History, models: Sequence[nn.Module]) -> None:
+    """Write what a finished run leaves; the weights last but for the checkpoints, which they replace."""
+    lines = "".join(json.dumps(record.as_json()) + "\n" for record in history.records)
+    write_text(folder / "history.jsonl", lines)
+    write_tensors(folder / "weights.safetensors", _pack(models), {"seeds": list(settings.seeds)})
+    for leftover in folder.glob("checkpoint*.safetensors"):
+        leftover.unlink()
+
+
 def _pack(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """The plain state of one model; of several, their states stacked along a first axis."""
     states = [model.state_dict() for model in models]
@@ -164,7 +183,7 @@ def _pack(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
-def _vae(folder: Path, settings: Settings, data: Dataset) -> VAE:
+def _vae(folder: Path, settings: Settings, data: Dataset, ranks: Ranks) -> VAE:
     """The autoencoder of REVISE: read if it is there, else fitted to the training rows and kept."""
     path = folder / "vae.safetensors"
     if path.exists():
@@ -173,7 +192,8 @@ def _vae(folder: Path, settings: Settings, data: Dataset) -> VAE:
         vae.load_state_dict(tensors)
         return vae.requires_grad_(False).eval()
     vae = fit_vae(data.train.x, seed=settings.data_seed)
-    write_tensors(path, vae.state_dict(), {})
+    if ranks.first:
+        write_tensors(path, vae.state_dict(), {})
     return vae
 
 

@@ -20,7 +20,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    data: str = Field(description="name of a data set, or path of a CSV file")
+    data: str = Field(description="name of a data set, or path of a CSV file or of a converted folder")
     target_column: str | None = Field(None, description="column of a CSV file to predict; its last one if left out")
     data_seed: int = Field(42, ge=0, description="seed of the split, and of the synthetic data themselves")
     profile: Literal["as-run", "as-written", "longer", "categories", "neighbours", "tuned"] = Field(

@@ -1,0 +1,1 @@
+"""The recourse service: an HTTP API for a fitted classifier, and a page on which its decisions are explained."""

@@ -1,0 +1,92 @@
+"""What the service answers, as dataclasses: the OpenAPI page describes them, and pydantic writes them as JSON."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from countertrain.tabular.recourse import Explanation
+from countertrain.tabular.schema import Level
+
+__all__ = ["Chance", "Decision", "Form", "Health", "PredictAnswer", "Problem", "RecourseAnswer", "Refusal", "Sample",
+           "SampleRow"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chance:
+    """How probable a class is."""
+
+    label: Level
+    probability: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the model decides for a person, the most probable class; and the probability of every class."""
+
+    decision: Level
+    probabilities: list[Chance]
+
+
+@dataclass(frozen=True)
+class PredictAnswer:
+    """One decision a person, in their order."""
+
+    decisions: list[Decision]
+
+
+@dataclass(frozen=True)
+class RecourseAnswer:
+    """One explanation a person, in their order; its options come cheapest first."""
+
+    explanations: list[Explanation]
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """A real person of the training rows, and the class that he or she was in."""
+
+    label: Level
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some real people."""
+
+    rows: list[SampleRow]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a person is asked for, and what may be asked of the service."""
+
+    columns: list[dict[str, Any]]
+    """Each column of the schema; of a number also the `limits` within which a person's own value must lie."""
+    classes: list[Level]
+    models: list[str]
+    max_rows: int
+    max_options: int
+    max_sample: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """That the service is alive."""
+
+    status: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a request, and the way to it through the body: ["rows", 0, "income"]."""
+
+    where: list[str | int]
+    message: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request was not answered, in one sentence; and all mistakes in it, if it had any."""
+
+    detail: str
+    errors: list[Problem]

@@ -1,0 +1,178 @@
+"""The service as a whole: the API behind its guard and its token, and the page."""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import Request
+
+from countertrain.serve import routes
+from countertrain.serve.answers import Refusal
+from countertrain.serve.batching import BusyError
+from countertrain.serve.desk import Desk
+from countertrain.serve.guard import Guard
+from countertrain.serve.limits import Limits, check_access
+from countertrain.serve.metrics import Metrics
+from countertrain.serve.questions import in_words
+from countertrain.tabular.estimator import CounterfactualClassifier
+from countertrain.tabular.schema import Schema
+
+__all__ = ["create_app", "run"]
+
+_ABOUT = """What a model decides for people, and what they could change for another decision.
+
+People are described by the columns of the model (`GET /schema`), in their own units. `POST /predict` tells the
+decision, `POST /recourse` the ways to another one. Whatever is wrong with a request is said in one sentence that names
+the field."""
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+def create_app(
+    classifier: CounterfactualClassifier,
+    *,
+    baseline: CounterfactualClassifier | None = None,
+    token: str | None = None,
+    limits: Limits | None = None,
+    tau: float = 0.75,
+    n_steps: int = 100,
+) -> FastAPI:
+    """The service for a fitted classifier, and for a conventional one to compare it with.
+
+    With a token, all but the page and /healthz needs it; without one, the service is to be asked as localhost.
+    Options are to have probability `tau`; `n_steps` is the most that each of two gradient searches may take.
+    """
+    limits = limits or Limits()
+    models = {"main": classifier} if baseline is None else {"main": classifier, "baseline": baseline}
+    if baseline is not None:
+        _check_alike(classifier, baseline)
+    desks = {name: Desk.of(model, tau=tau, n_steps=n_steps, sample=limits.sample) for name, model in models.items()}
+    metrics, declared = Metrics(), classifier.schema
+    app = FastAPI(
+        title="countertrain",
+        version=version("countertrain"),
+        description=_ABOUT,
+        docs_url=None,  # its scripts come from elsewhere
+        redoc_url=None,
+        openapi_url=None,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.add_middleware(Guard, limits=limits, metrics=metrics, local=token is None)
+    closed = [] if token is None else [Depends(_needs(token))]
+    app.include_router(routes.health())
+    app.include_router(routes.asking(desks, declared, limits, metrics), dependencies=closed)
+    app.include_router(routes.looking(desks, declared, limits, metrics), dependencies=closed)
+    app.include_router(_described(app), dependencies=closed)
+    app.include_router(_page())
+    _say_what_is_wrong(app, classifier.encoder_.schema)
+    return app
+
+
+def run(
+    folder: str | os.PathLike[str],
+    *,
+    baseline: str | os.PathLike[str] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    limits: Limits | None = None,
+) -> None:
+    """Serve the classifier in a folder until interrupted.
+
+    A folder that holds the folders `ct` and `bl` has both models in it.
+    """
+    check_access(host, token)
+    main, other = Path(folder), None if baseline is None else Path(baseline)
+    if other is None and (main / "ct").is_dir() and (main / "bl").is_dir():
+        main, other = main / "ct", main / "bl"
+    conventional = None if other is None else CounterfactualClassifier.load(other)
+    app = create_app(CounterfactualClassifier.load(main), baseline=conventional, token=token, limits=limits)
+    uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
+
+
+def _check_alike(classifier: CounterfactualClassifier, baseline: CounterfactualClassifier) -> None:
+    """Refuse two models that cannot be asked the same questions."""
+    one, other = (
+        [(column.kind, column.name, getattr(column, "levels", ())) for column in model.encoder_.schema.columns]
+        for model in (classifier, baseline)
+    )
+    if one != other or classifier.classes_.tolist() != baseline.classes_.tolist():
+        odd = next((f"column {mine[1]!r}" for mine in one if mine not in other), "the columns or the classes")
+        raise ValueError(
+            f"the baseline must have the columns, levels and classes of the model; {odd} differ; "
+            "fit both on the same table"
+        )
+
+
+def _needs(token: str) -> Callable[[HTTPAuthorizationCredentials | None], None]:
+    """A dependency that lets through who knows the token."""
+    bearer = HTTPBearer(auto_error=False, description="The token that the service was started with.")
+
+    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+        if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
+            said = "the token is wrong" if given else "this needs a token: send the header Authorization: Bearer ..."
+            raise HTTPException(401, said, {"WWW-Authenticate": "Bearer"})
+
+    return check
+
+
+def _described(app: FastAPI) -> APIRouter:
+    """The OpenAPI description of the service."""
+    router = APIRouter()
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    return router
+
+
+def _page() -> APIRouter:
+    """The page: a few files, which need nothing from elsewhere."""
+    router = APIRouter(include_in_schema=False)
+
+    def add(path: str, name: str, media_type: str) -> None:
+        content = files("countertrain.serve").joinpath("page", name).read_bytes()
+
+        @router.get(path)
+        async def file() -> Response:
+            return Response(content, media_type=media_type)
+
+    for path, (name, media_type) in _PAGE.items():
+        add(path, name, media_type)
+    return router
+
+
+def _say_what_is_wrong(app: FastAPI, schema: Schema) -> None:
+    """Every mistake is answered alike: in one sentence, and field by field where there are fields."""
+    write = TypeAdapter(Refusal).dump_json
+
+    def refused(status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+        return Response(write(refusal), status, headers, "application/json")
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return refused(422, in_words(error.errors(), schema))
+
+    @app.exception_handler(StarletteHTTPException)
+    async def other(request: Request, error: StarletteHTTPException) -> Response:
+        return refused(error.status_code, Refusal(str(error.detail), []), error.headers)
+
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, error: BusyError) -> Response:
+        return refused(503, Refusal(str(error), []), {"Retry-After": "1"})

@@ -1,0 +1,96 @@
+"""Micro-batching: requests that arrive while the model is busy are answered by its next call, together."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from countertrain.serve.limits import Limits
+
+__all__ = ["Batcher", "BusyError"]
+
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+
+
+class BusyError(Exception):
+    """So many people are waiting that a new request is better tried again later."""
+
+
+@dataclass(eq=False)
+class _Waiting(Generic[Job, Answer]):
+    """A job, the number of its rows, and where its answer is awaited."""
+
+    job: Job
+    n_rows: int
+    answer: "asyncio.Future[Answer]"
+
+
+class Batcher(Generic[Job, Answer]):
+    """Answers many jobs with one call of `run` in a worker thread, so that the event loop stays free.
+
+    A job whose caller is gone is dropped; one that fails does so alone.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Job]], Sequence[Answer]],
+        *,
+        limits: Limits,
+        thread: Executor,
+        seen: Callable[[int, int], None],
+    ) -> None:
+        self._run, self._limits, self._thread, self._seen = run, limits, thread, seen
+        self._queue: deque[_Waiting[Job, Answer]] = deque()
+        self._n_rows = 0  # that an answer is awaited for
+        self._emptying: asyncio.Task[None] | None = None
+
+    async def __call__(self, job: Job, n_rows: int) -> Answer:
+        """The answer to one job, once it has come to its turn."""
+        if self._n_rows + n_rows > self._limits.waiting_rows:
+            raise BusyError("too many people are waiting for an answer; try again in a moment")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._queue.append(_Waiting(job, n_rows, answer))
+        if self._emptying is None or self._emptying.done():
+            self._emptying = loop.create_task(self._empty())
+        self._n_rows += n_rows
+        try:
+            return await answer
+        finally:
+            self._n_rows -= n_rows
+
+    async def _empty(self) -> None:
+        """Answer all that is in the queue, as many at once as may be."""
+        await asyncio.sleep(self._limits.window)
+        while batch := self._next():
+            self._seen(len(batch), sum(one.n_rows for one in batch))
+            jobs = [one.job for one in batch]
+            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._answers, jobs)
+            for one, answer in zip(batch, answers, strict=True):
+                if one.answer.done():  # its caller has gone meanwhile
+                    continue
+                if isinstance(answer, Exception):
+                    one.answer.set_exception(answer)
+                else:
+                    one.answer.set_result(answer)
+
+    def _next(self) -> list[_Waiting[Job, Answer]]:
+        """The longest-waiting jobs, up to the rows of a batch, and at least one."""
+        batch: list[_Waiting[Job, Answer]] = []
+        room = self._limits.batch_rows
+        while self._queue and (not batch or self._queue[0].n_rows <= room):
+            one = self._queue.popleft()
+            if not one.answer.done():
+                batch.append(one)
+                room -= one.n_rows
+        return batch
+
+    def _answers(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
+        """One answer a job; if all together fail, each is tried by itself to find the culprit."""
+        try:
+            return self._run(jobs)
+        except Exception as error:
+            return [error] if len(jobs) == 1 else [self._answers([job])[0] for job in jobs]

@@ -1,0 +1,133 @@
+"""One value as people send it: what it may be, checked in words for them and written as JSON schema for machines."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from reprlib import repr as shown
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, WithJsonSchema
+
+from countertrain.tabular.rendering import as_text
+from countertrain.tabular.schema import Boolean, Categorical, Level, Numeric, Schema, suggestion
+
+__all__ = ["cell", "example", "one_of", "own_limits", "range_of"]
+
+Column = Numeric | Categorical | Boolean
+Check = Callable[[Any], Any]
+
+_WAYS = {"both": "", "increase": "may only increase", "decrease": "may only decrease", "none": "cannot change"}
+
+
+def cell(column: Column, limits: tuple[float, float]) -> Any:
+    """The type of a person's own value in a column; a number must lie within the limits."""
+    check: Check
+    shape: dict[str, Any]
+    if isinstance(column, Numeric):
+        check = partial(_number, column, limits)
+        shape = {"type": "integer" if column.integer else "number", "minimum": limits[0], "maximum": limits[1]}
+    elif isinstance(column, Categorical) and column.unseen == "fill":
+        check, shape = _scalar, {"type": ["string", "number", "boolean"], "examples": list(column.levels)}
+    else:
+        check, shape = partial(_among, column.levels), {"enum": list(column.levels)}
+    if column.missing != "refuse":
+        check, shape = partial(_or_none, check), {"anyOf": [shape, {"type": "null"}]}
+    said = (getattr(column, "unit", None), _WAYS[column.mutability])
+    return _typed(check, {"title": column.name, "description": "; ".join(filter(None, said)), **shape})
+
+
+def range_of(column: Column) -> Any:
+    """The type of what a column may become: lowest and highest number, or a list of levels."""
+    if isinstance(column, Numeric):
+        ends = {"items": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "minItems": 2, "maxItems": 2}
+        said = f"Lowest and highest {column.name} to go to; null: any."
+        return _typed(partial(_between, column), {"type": "array", "description": said, **ends})
+    levels = {"items": {"enum": [*dict.fromkeys((*column.levels, *column.labels))]}, "minItems": 1}
+    said = f"Values of {column.name} that may be gone to."
+    return _typed(partial(_open, column), {"type": "array", "description": said, **levels})
+
+
+def one_of(allowed: Sequence[Level]) -> Any:
+    """The type of a value that must be one of a few."""
+    return _typed(partial(_among, allowed), {"enum": list(allowed)})
+
+
+def own_limits(column: Column, declared: Schema | None) -> tuple[float, float]:
+    """What a person's own number may be: as declared, or else up to as far beyond the training rows as they reach.
+
+    A number that never was negative stays so.
+    """
+    if not isinstance(column, Numeric) or column.lower is None or column.upper is None:
+        return -math.inf, math.inf
+    given = declared[column.name] if declared is not None and column.name in declared.names else None
+    low, high = (getattr(given, bound, None) for bound in ("lower", "upper"))
+    width = (column.upper - column.lower) or 1.0
+    if low is None:
+        low = _short(max(0.0, column.lower - width) if column.lower >= 0 else column.lower - width)
+    return low, _short(column.upper + width) if high is None else high
+
+
+def _short(number: float) -> float:
+    """A number of few digits, for people to read."""
+    return float(f"{number:.4g}")
+
+
+def example(column: Column) -> Any:
+    """A value that a person may well have."""
+    if not isinstance(column, Numeric):
+        return column.levels[0]
+    assert column.lower is not None
+    assert column.upper is not None
+    middle = float(column.rounded(np.array([(column.lower + column.upper) / 2]))[0])
+    return int(middle) if column.integer else middle
+
+
+def _typed(check: Check, shape: dict[str, Any]) -> Any:
+    return Annotated[Any, AfterValidator(check), WithJsonSchema(shape)]
+
+
+def _number(column: Numeric, limits: tuple[float, float], value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number; got {shown(value)}")
+    low, high = limits
+    if not low <= value <= high:  # so much for NaN, too
+        unit = f" {column.unit}" if column.unit else ""
+        raise ValueError(f"must lie between {as_text(low)} and {as_text(high)}{unit}; got {shown(value)}")
+    if column.integer and value != int(value):
+        raise ValueError(f"must be a whole number; got {shown(value)}")
+    return int(value) if column.integer else float(value)
+
+
+def _among(allowed: Sequence[Level], value: Any) -> Level:
+    for level in allowed:
+        if value == level and isinstance(value, bool) == isinstance(level, bool):  # JSON's true is not 1
+            return level
+    raise ValueError(f"cannot be {shown(value)}; {suggestion(value, allowed)}")
+
+
+def _scalar(value: Any) -> Level:
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(f"must be a text, a number or a truth value; got {shown(value)}")
+
+
+def _or_none(check: Check, value: Any) -> Any:
+    return None if value is None else check(value)
+
+
+def _between(column: Numeric, limits: Any) -> list[float | None]:
+    everything = partial(_number, column.model_copy(update={"integer": False}), (-1e300, 1e300))
+    if not isinstance(limits, list) or len(limits) != 2:
+        raise ValueError(f"must be the lowest and the highest number, either of which may be null; got {shown(limits)}")
+    ends = [_or_none(everything, limit) for limit in limits]
+    column.within(ends)
+    return ends
+
+
+def _open(column: Categorical | Boolean, levels: Any) -> list[str]:
+    if not isinstance(levels, list):
+        raise ValueError(f"must be a list of values; got {shown(levels)}")
+    labels = [level if level in column.labels else str(_among(column.levels, level)) for level in levels]
+    column.within(labels)
+    return labels

@@ -1,0 +1,132 @@
+"""The routes of the API, for one model or two."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Response
+from pydantic import TypeAdapter
+
+from countertrain.serve.answers import Form, Health, PredictAnswer, RecourseAnswer, Refusal, Sample
+from countertrain.serve.batching import Batcher
+from countertrain.serve.cells import one_of, own_limits
+from countertrain.serve.desk import Desk
+from countertrain.serve.limits import Limits
+from countertrain.serve.metrics import Metrics
+from countertrain.serve.questions import Question, question_types
+from countertrain.tabular.schema import Level, Numeric, Schema
+
+__all__ = ["asking", "health", "looking"]
+
+Asked = TypeVar("Asked", bound=Question)
+
+_REFUSED = {
+    400: "The request cannot be read.",
+    408: "The request took too long to arrive.",
+    413: "The request is too large.",
+    421: "Without a token, the service is asked as localhost only.",
+    422: "Something in the request is not as it must be; the answer names it.",
+    503: "Too many people are waiting; try again in a moment.",
+    504: "The answer took too long.",
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": said} for status, said in _REFUSED.items()
+}
+
+
+def asking(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits, metrics: Metrics) -> APIRouter:
+    """What is asked of a model: decisions, and the ways to another one."""
+    router = APIRouter(responses=_RESPONSES)
+    main = desks["main"]
+    asked, asked_for_recourse = question_types(
+        main.search.encoder.schema, declared, main.classes, baseline="baseline" in desks, limits=limits
+    )
+    deciding = _batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, metrics)
+    searching = _batchers("recourse", {name: desk.recourse for name, desk in desks.items()}, limits, metrics)
+
+    @router.post("/predict", response_model=PredictAnswer, summary="What the model decides")
+    async def predict(question: asked) -> Response:  # type: ignore[valid-type]  # made from the schema
+        """The decision for each person, and how probable the model finds every class."""
+        return await _asked(deciding, question)
+
+    @router.post("/recourse", response_model=RecourseAnswer, summary="What would change the decision")
+    async def recourse(question: asked_for_recourse) -> Response:  # type: ignore[valid-type]
+        """For each person what to change for the decision `target`, in their own units, cheapest first.
+
+        An option is checked by the model as it is told, after rounding. One that is not valid is the closest attempt,
+        and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.
+        """
+        return await _asked(searching, question)
+
+    return router
+
+
+def looking(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits, metrics: Metrics) -> APIRouter:
+    """What there is to look at: the columns, real people, and counts."""
+    router = APIRouter()
+    main = desks["main"]
+    form = TypeAdapter(Form).dump_json(_form(desks, declared, limits))
+    samples = TypeAdapter(Sample)
+    labels: dict[Any, Level] = {str(label): label for label in main.classes}
+    label_type = one_of([*labels])
+
+    @router.get("/schema", response_model=Form, summary="What a person is asked for")
+    async def schema() -> Response:
+        """The columns of the model with their units, ranges and levels, its classes, and the limits of the service."""
+        return Response(form, media_type="application/json")
+
+    @router.get("/sample", response_model=Sample, summary="Real people", responses={422: _RESPONSES[422]})
+    async def sample(
+        label: Annotated[label_type | None, Query(description="Only people of this class.")] = None,  # type: ignore[valid-type]
+        n: Annotated[int, Query(ge=1, le=max(limits.sample, 1))] = 10,
+    ) -> Response:
+        """A few of the training rows, if they were saved with the model and may be shown."""
+        return Response(samples.dump_json(main.people(labels.get(label), n)), media_type="application/json")
+
+    @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
+    async def counts() -> Response:
+        """Requests by route and status, their time, people, and how many requests were answered together."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+def health() -> APIRouter:
+    """What whoever watches over the service asks, and may always ask."""
+    router = APIRouter()
+    alive = TypeAdapter(Health).dump_json(Health("ok", version("countertrain")))
+
+    @router.get("/healthz", response_model=Health, summary="Whether the service is alive")
+    async def healthz() -> Response:
+        """Says ok."""
+        return Response(alive, media_type="application/json")
+
+    return router
+
+
+def _batchers(
+    work: str, runs: Mapping[str, Callable[[Sequence[Asked]], Sequence[bytes]]], limits: Limits, metrics: Metrics
+) -> dict[str, Batcher[Asked, bytes]]:
+    """One batcher a model, all of which work in one thread."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix=work)
+    seen = partial(metrics.batch, work)
+
+    return {name: Batcher(run, limits=limits, thread=thread, seen=seen) for name, run in runs.items()}
+
+
+async def _asked(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked) -> Response:
+    answer = await batchers[question.model](question, len(question.rows))
+    return Response(answer, media_type="application/json")
+
+
+def _form(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits) -> Form:
+    main = desks["main"]
+    columns = [
+        column.model_dump(mode="json")
+        | ({"limits": own_limits(column, declared)} if isinstance(column, Numeric) else {"labels": column.labels})
+        for column in main.search.encoder.schema.columns
+    ]
+    shown = limits.sample if main.search.reference is not None else 0
+    return Form(columns, main.classes, [*desks], limits.rows, limits.options, shown)
