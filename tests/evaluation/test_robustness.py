@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from countertrain import mlp
+from countertrain.evaluation import robustness
 from countertrain.evaluation.metrics import accuracy
 from countertrain.evaluation.robustness import fgsm, pgd, robust_accuracy
 from countertrain.losses import cross_entropy
@@ -162,3 +163,12 @@ def test_an_unknown_attack_is_refused(models: list[nn.Module], rows: tuple[Tenso
     with pytest.raises(ValueError) as error:
         robust_accuracy(models[0], *rows, epsilons=[0.1], attack="cw")
     assert str(error.value) == "attack must be 'fgsm' or 'pgd'; got 'cw'"
+
+
+def test_rows_attacked_in_parts_are_attacked_as_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = mlp(2, 2, seed=1), torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    whole = robust_accuracy(model, x, y, epsilons=[0.0, 0.3])
+    monkeypatch.setattr(robustness, "_BUDGET", 14)
+    assert torch.equal(robust_accuracy(model, x, y, epsilons=[0.0, 0.3]), whole)
+    assert whole[0, 0] != whole[0, 1]

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from countertrain.evaluation.metrics import accuracy
-from countertrain.losses import cross_entropy
+from countertrain.losses import cross_entropy, predict
 from countertrain.population import Population, as_population
 
 __all__ = ["fgsm", "pgd", "robust_accuracy"]
+
+_BUDGET = 2**23  # numbers in one tensor of attacked rows: 32 MB of float32
 
 
 def fgsm(
@@ -51,16 +52,21 @@ def robust_accuracy(
     if attack not in ("fgsm", "pgd"):
         raise ValueError(f"attack must be 'fgsm' or 'pgd'; got {attack!r}")
     population = as_population(model)
-    rows, labels = x.expand(len(population), -1, -1), y.expand(len(population), -1)
+    size = len(population)
+    part = max(1, _BUDGET // (size * x.shape[1]))
     results = []
     for epsilon in epsilons:
-        if attack == "fgsm":
-            attacked = fgsm(model, rows, labels, epsilon=epsilon, clip=clip)
-        else:
-            stream = torch.Generator().manual_seed(seed)
-            attacked = pgd(model, rows, labels, epsilon=epsilon, stream=stream, clip=clip)
-        with torch.no_grad(), population.evaluating():
-            results.append(accuracy(population(attacked), labels))
+        stream = torch.Generator().manual_seed(seed)
+        correct = torch.zeros(size, dtype=torch.float64, device=x.device)
+        for some, wanted in zip(x.split(part), y.split(part), strict=True):
+            rows, labels = some.expand(size, -1, -1), wanted.expand(size, -1)
+            if attack == "fgsm":
+                attacked = fgsm(model, rows, labels, epsilon=epsilon, clip=clip)
+            else:
+                attacked = pgd(model, rows, labels, epsilon=epsilon, stream=stream, clip=clip)
+            with torch.no_grad(), population.evaluating():
+                correct += (predict(population(attacked)) == labels).sum(-1)
+        results.append(correct / len(x))
     return torch.stack(results, dim=-1)
 
 
