@@ -64,8 +64,7 @@ def paper(
             console.print(f"{known} left out: {error}", soft_wrap=True)
     if document is not None:
         console.print(f"{document}: {', '.join(insert_tables(document, place.rendered)) or 'nothing to put in'}")
-    if "table1" in chosen:
-        shown = TABLES["table1"](chosen["table1"], place.records)
+    if "table1" in chosen and not (shown := TABLES["table1"](chosen["table1"], place.records)).empty:
         shown = shown[["data", "metric", "published", "published ±", "ours", "sd over seeds", "same sign"]]
         console.print(frame_table("Table 1, reductions in percent", shown))
 

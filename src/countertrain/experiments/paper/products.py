@@ -81,7 +81,7 @@ def _table(name: str) -> Callable[[Sequence[str], Place, Effort], list[Path]]:
     def render(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
         frame = TABLES[name](datasets, place.records)
         paths = write_table(name, frame, place.rendered)
-        if name == "table1":
+        if name == "table1" and not frame.empty:
             paths += figures.save("table1-against-published", figures.against_published(frame), place.rendered)
         return paths
 
