@@ -23,6 +23,8 @@ _ELEMENTWISE = (
     nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Identity,
 )  # fmt: skip
 
+_THIN = 4  # features or classes up to which compiled code does better without a matrix product
+
 
 class NotStackableError(ValueError):
     """These modules cannot be run as one population; the message says why."""
@@ -122,7 +124,11 @@ class Population:
             if len(self.modules) == 1:
                 weight = weight.unsqueeze(0)
             column = None if bias is None else bias.view(len(self.modules), -1, 1)
-            h = torch.bmm(weight, h) if column is None else torch.baddbmm(column, weight, h)
+            if torch.compiler.is_compiling() and min(weight.shape[1:]) <= _THIN:
+                h = (weight.unsqueeze(-1) * h.unsqueeze(1)).sum(2)  # fused with its neighbours, never in memory
+                h = h if column is None else h + column
+            else:
+                h = torch.bmm(weight, h) if column is None else torch.baddbmm(column, weight, h)
         return h.transpose(-1, -2)
 
     def _run_vmap(self, x: Tensor) -> Tensor:

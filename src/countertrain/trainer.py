@@ -18,6 +18,7 @@ from countertrain.objective import Objective, ct
 from countertrain.pairs import Group, Immature, Pairs, Sampler, pair_up
 from countertrain.parallel import ALONE, Ranks, Shared
 from countertrain.population import NotStackableError, Population, Weight, member
+from countertrain.search.compiling import compiled
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.state import Counterfactuals
@@ -87,6 +88,8 @@ class CounterfactualTrainer:
     """New mini-batches each epoch; the authors' program keeps the order of the rows."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """A non-finite loss ends the run with the last good weights; "skip" leaves out that update (as run)."""
+    compiled: bool = False
+    """Run search and objective as compiled code: a minute at first, for long runs of small models."""
     seed: int | Sequence[int] = 0
     """Of the random streams: one for all models, or one a model."""
 
@@ -178,6 +181,7 @@ class CounterfactualTrainer:
         searches: list[dict[str, Tensor]] = []
         losses: list[dict[str, Tensor]] = []
         groups: Sequence[Group | None] = [None] * len(batches)
+        loss = compiled(Objective.__call__) if self.compiled else Objective.__call__
         if searching and self.generate == "sweep":
             groups = self._search(state, x, y, constraints, n_ce, searches).split(len(batches))
         for i, rows in enumerate(batches):
@@ -185,7 +189,7 @@ class CounterfactualTrainer:
             n = n_ce // len(batches) + (i < n_ce % len(batches))
             if searching and self.generate == "batch" and n:
                 (group,) = self._search(state, x, y, constraints, n, searches).split(1)
-            total, values = self.objective(state.model, x[rows], y[rows], group)
+            total, values = loss(self.objective, state.model, x[rows], y[rows], group)
             losses.append({"loss": total.detach(), **{name: value.detach() for name, value in values.items()}})
             if self.on_nonfinite == "skip" and not torch.isfinite(total).all():
                 continue
@@ -224,7 +228,8 @@ class CounterfactualTrainer:
             predicted = predict(state.model(factual))
         target = state.sampler.targets(predicted)
         mine = state.ranks.share(n)
-        share = self.generator(
+        generator = replace(self.generator, compiled=True) if self.compiled else self.generator
+        share = generator(
             state.population, factual[:, mine], target[:, mine], constraints=constraints, epsilon=self.epsilon
         )
         everyone = (state.ranks.gather(part, n) for part in (share.x, share.nascent, share.mature, share.n_steps))

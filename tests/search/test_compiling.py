@@ -34,3 +34,17 @@ def test_a_compiled_search_finds_what_the_plain_one_finds() -> None:
     assert torch.equal(fast.n_steps, found.n_steps)
     for name in ("x", "nascent"):
         assert torch.allclose(getattr(fast, name), getattr(found, name), atol=1e-5)
+
+
+def test_a_model_trained_with_compiled_code_is_the_same_model() -> None:
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
+    y = (x[:, 0] > 0).long()
+    models = [[mlp(2, 2, hidden=(8,), seed=i) for i in range(2)] for _ in range(2)]
+    plain = CounterfactualTrainer(generator=eccco(tau=0.5), epochs=3, batch_size=30, n_ce=20, seed=(0, 1))
+    histories = [
+        trainer.fit(m, x, y) for trainer, m in zip((plain, replace(plain, compiled=True)), models, strict=True)
+    ]
+    assert any(histories[0]["div"][-1])
+    for one, other in zip(models[0], models[1], strict=True):
+        for a, b in zip(one.parameters(), other.parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-5)

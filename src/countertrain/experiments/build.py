@@ -82,7 +82,7 @@ def build_objective(settings: Settings | Sequence[Settings]) -> Objective:
 
 
 def build_trainer(
-    settings: Settings | Sequence[Settings], data: Dataset, vae: VAE | None = None
+    settings: Settings | Sequence[Settings], data: Dataset, vae: VAE | None = None, *, compiled: bool = False
 ) -> CounterfactualTrainer:
     """The trainer of a run, or of several that differ in nothing but VARYING settings and train as one population."""
     runs = _runs(settings)
@@ -102,6 +102,7 @@ def build_trainer(
         optimizer=partial(torch.optim.Adam, lr=first.learning_rate, fused=True),
         shuffle=first.shuffle,
         on_nonfinite=first.on_nonfinite,
+        compiled=compiled,
         seed=tuple(seed for run in runs for seed in run.seeds),
     )
 

@@ -87,6 +87,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
+    compiled: bool = False,
     ranks: Ranks = ALONE,
 ) -> Run:
     """Train the models of these settings into a folder; a finished run is only opened.
@@ -113,7 +114,7 @@ def train(
     searching = settings.objective != "bl"
     vae = _vae(folder, settings, data, ranks) if settings.generator == "revise" and searching else None
     models = build_models(settings, data)
-    history = build_trainer(settings, data, vae).fit(
+    history = build_trainer(settings, data, vae, compiled=compiled).fit(
         models,
         data.train.x,
         data.train.y,
