@@ -16,7 +16,7 @@ from countertrain.experiments.paper.published import TABLE1
 from countertrain.experiments.paper.tables import LABELS, write_table
 from countertrain.experiments.run import Run, open_run
 
-ROUNDS = 20
+ROUNDS = 10
 
 
 def with_slip(run: Run) -> Run:

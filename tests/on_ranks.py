@@ -1,6 +1,7 @@
 """What test_parallel.py has each of two ranks do: torchrun on_ranks.py FOLDER."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from countertrain.checkpoint import write_tensors
 from countertrain.cli import main
 from countertrain.experiments import run as module
 from countertrain.experiments.settings import Settings
+from countertrain.history import EpochRecord
 from countertrain.models import mlp
 from countertrain.parallel import Ranks, joined
 from countertrain.testing import toy_rows
@@ -32,16 +34,18 @@ def small(**overrides: Any) -> Settings:
     return Settings.resolve("moons", quick | overrides)
 
 
-def stop_early(ranks: Ranks, folder: Path) -> None:
-    """Train two ranks that start from different weights; the first one stops after two epochs."""
+def stop_early(ranks: Ranks) -> tuple[nn.Module, list[int]]:
+    """Ranks that start from different weights, of which the first one stops after two epochs of plain descent."""
     model, called = mlp(3, 3, hidden=(4,), seed=ranks.rank).double(), []
 
-    def enough(record: Any) -> bool:
+    def enough(record: EpochRecord) -> bool:
         called.append(record.epoch)
         return len(called) == 2
 
-    CounterfactualTrainer(epochs=5, batch_size=16).fit(model, *toy_rows(), callbacks=[enough], ranks=ranks)
-    write_tensors(folder / f"early-{ranks.rank}.safetensors", model.state_dict(), {"called": called})
+    descent = partial(torch.optim.SGD, lr=0.3)  # unlike Adam, it would notice gradients that are half as large
+    trainer = CounterfactualTrainer(epochs=5, batch_size=16, optimizer=descent, immature="drop", n_ce=23)
+    trainer.fit(model, *toy_rows(), callbacks=[enough], ranks=ranks)
+    return model, called
 
 
 def refuse(ranks: Ranks, folder: Path) -> None:
@@ -57,7 +61,7 @@ def fail_on_the_second(ranks: Ranks, folder: Path) -> None:
     """The command, on a machine where one rank cannot go on."""
     if not ranks.first:
 
-        def broken(*args: object) -> None:
+        def broken(*args: object, **named: object) -> None:
             raise ValueError("the second rank is unwell")
 
         module.build_trainer = broken  # type: ignore[assignment]
@@ -72,6 +76,7 @@ if __name__ == "__main__":
             run = module.train(small(**overrides), folder / name, ranks=ranks)
             states = {f"{i}.{n}": t for i, model in enumerate(run.models) for n, t in model.state_dict().items()}
             write_tensors(folder / f"{name}-{ranks.rank}.safetensors", states, {})
-        stop_early(ranks, folder)
+        model, called = stop_early(ranks)
+        write_tensors(folder / f"early-{ranks.rank}.safetensors", model.state_dict(), {"called": called})
         refuse(ranks, folder)
-    fail_on_the_second(ranks, folder)
+        fail_on_the_second(ranks, folder)

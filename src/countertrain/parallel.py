@@ -134,10 +134,10 @@ def share_out(population: Population, ranks: Ranks) -> Population | Shared:
 def joined() -> Iterator[Ranks]:
     """Inside, this process is one of the ranks that torchrun started: gloo for tensors on CPUs, nccl for CUDA.
 
-    Without torchrun (WORLD_SIZE in the environment) it is alone.
+    Without torchrun (WORLD_SIZE in the environment) it is alone; a process group that is there is used as it is.
     """
-    if _world_size() == 1:
-        yield ALONE
+    if _world_size() == 1 or dist.is_initialized():
+        yield Ranks.here()
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     yield Ranks.here()

@@ -12,6 +12,7 @@ from countertrain.console import (
     console,
     counting,
     explanation_table,
+    frame_table,
     measurement_table,
     panel_table,
     reduction_table,
@@ -20,6 +21,7 @@ from countertrain.console import (
 )
 from countertrain.data import catalogue
 from countertrain.evaluation.comparison import compare
+from countertrain.experiments.bench import FULL, PARTS, QUICK, machine, shown, write_page, write_results
 from countertrain.experiments.bench import bench as run_bench
 from countertrain.experiments.demo import demo as run_demo
 from countertrain.experiments.explain import explain as explain_row
@@ -27,6 +29,7 @@ from countertrain.experiments.run import Run, default_folder, open_run
 from countertrain.experiments.run import train as train_run
 from countertrain.experiments.scores import Scores, score
 from countertrain.experiments.settings import FINAL, Settings, parse_assignments
+from countertrain.experiments.track import find_tracker, tracking
 from countertrain.parallel import Ranks
 
 __all__ = ["parse_seeds"]
@@ -57,6 +60,10 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run directory; named after the settings if left out.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in --out.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile search and objective first; for long runs of small models.")
+    ] = False,
+    track: Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")] = None,
 ) -> None:
     """Train models by counterfactual training (or conventionally), into a run directory.
 
@@ -81,9 +88,19 @@ def train(
     n = len(settings.seeds)
     title = f"{settings.data}, {settings.objective}, {n} model{'s' if n > 1 else ''}"
     finished_before = (folder / "weights.safetensors").exists() and not overwrite
+    tracked = tracking(find_tracker(track), folder, {f"seed-{seed}": settings for seed in settings.seeds})
     try:
-        with training_bar(title, settings.epochs) as bar:
-            run = train_run(settings, folder, resume=resume, overwrite=overwrite, callbacks=[bar], ranks=Ranks.here())
+        with training_bar(title, settings.epochs) as bar, tracked as show:
+            callbacks = [bar, show]
+            run = train_run(
+                settings,
+                folder,
+                resume=resume,
+                overwrite=overwrite,
+                callbacks=callbacks,
+                compiled=compiled,
+                ranks=Ranks.here(),
+            )
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; finished epochs are kept, go on with the same command and --resume --out {folder}", err=True
@@ -203,15 +220,29 @@ def demo(
 
 @app.command()
 def bench(
-    repeats: Annotated[int, typer.Option(help="Turns of each measurement; the fastest counts.", min=1)] = 15,
-    population: Annotated[int, typer.Option(help="Models trained at once.", min=2)] = 64,
-    epochs: Annotated[int, typer.Option(help="Epochs of the population run.", min=1)] = 100,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A minute or two, rough numbers, into a folder of its own.")
+    ] = False,
+    grid: Annotated[bool, typer.Option("--grid", help="Also the grid of 270 models, minutes on two cores.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Markdown file to bring up to date, docs/performance.md.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the numbers and pictures.")] = Path("results"),
 ) -> None:
-    """Measure speed as ratios, side by side in one run (a few minutes)."""
-    results = run_bench(
-        repeats=repeats, population=population, epochs=epochs, say=lambda t: typer.echo(f"... {t}", err=True)
-    )
-    console.print(measurement_table(results))
+    """Measure speed as ratios, side by side in one run: search, training, populations, growth (about 20 minutes).
+
+    Other libraries are measured where they are installed. Numbers and pictures go to results/performance, and with
+    --page between the marks of that page.
+    """
+    effort = QUICK if quick else FULL
+    folder = (out / "quick" if quick else out) / "performance"
+    names = [name for name in PARTS if grid or name != "grid"]
+    parts = run_bench(names, effort=effort, say=lambda t: typer.echo(f"... {t}", err=True))
+    write_results(parts, folder, measured_on=machine() + ("; a quick run, rough numbers" if quick else ""))
+    for part in parts:
+        console.print(frame_table(part.name, shown(part.table)))
+    console.print(measurement_table([m for part in parts for m in part.measurements]))
+    console.print(f"[dim]{folder}[/]")
+    if page is not None:
+        console.print(f"{page}: {', '.join(write_page(page, folder))}")
 
 
 def parse_seeds(text: str) -> list[int]:

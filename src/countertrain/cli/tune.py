@@ -10,7 +10,8 @@ from countertrain.cli.app import app
 from countertrain.console import console, counting, frame_table
 from countertrain.experiments.figures import pareto
 from countertrain.experiments.settings import Settings, parse_assignments
-from countertrain.experiments.tune import Bound, Goal, Tuned
+from countertrain.experiments.track import find_tracker, show_finished
+from countertrain.experiments.tune import METRICS, Bound, Goal, Tuned
 from countertrain.experiments.tune import tune as run_tune
 
 __all__: list[str] = []
@@ -38,6 +39,7 @@ def tune(
         str | None, typer.Option(help="Optuna storage URL to share among machines; SQLite in --out if left out.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; runs/tune-DATA if left out.")] = None,
+    track: Annotated[str | None, typer.Option(help="Show the trials to tensorboard or mlflow, too.")] = None,
 ) -> None:
     """Tune a data set: every batch of trials trains as one population, on training and validation rows only.
 
@@ -48,6 +50,7 @@ def tune(
     overrides = {"objective": objective, "immutable": immutable or [], "seeds": list(range(seeds))}
     settings = Settings.resolve(data, overrides | parse_assignments(assignments or []))
     folder = out or Path("runs") / f"tune-{Path(data).stem}"
+    tracker = find_tracker(track)
     folder.mkdir(parents=True, exist_ok=True)
     with counting(f"tuning {data}") as progress:
         tuned = run_tune(
@@ -60,6 +63,9 @@ def tune(
             study_name=f"{Path(data).stem}-{objective}",
             progress=progress,
         )
+    for trial in tuned.trials.to_dict("records"):
+        run = settings.model_copy(update={str(k): v for k, v in trial.items() if k in Settings.model_fields})
+        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in METRICS})
     _write(tuned, goal, folder)
 
 

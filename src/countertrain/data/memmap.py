@@ -55,7 +55,10 @@ def writing(folder: Path, description: Description) -> Iterator[tuple[NDArray[np
     shape = sum(description.splits), len(description.features)
     needed, free = shape[0] * (4 * shape[1] + 8), shutil.disk_usage(folder).free
     if needed > free:  # a mapped file on a full disk would end the process without a word
-        raise ValueError(f"{folder} has room for {free / 1e9:.1f} GB, and the rows need {needed / 1e9:.1f} GB")
+        raise ValueError(
+            f"{folder} has room for {free / 1e9:.1f} GB, and the rows need {needed / 1e9:.1f} GB; "
+            "choose a folder on another disk"
+        )
     create = np.lib.format.open_memmap
     rows = create(folder / "rows.npy", mode="w+", dtype=np.float32, shape=shape)
     labels = create(folder / "labels.npy", mode="w+", dtype=np.int64, shape=shape[:1])

@@ -1,95 +1,24 @@
 """Sweeps: a grid of settings as jobs of one population each, given to workers; every finished run is kept."""
 
-import difflib
-import hashlib
-import itertools
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
 import pandas as pd
-import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from countertrain.data import load
 from countertrain.experiments.grid import populations
-from countertrain.experiments.settings import Settings, SettingsError, _one_sentence
-from countertrain.experiments.sweep_job import Answer, Job, Result, Trouble
+from countertrain.experiments.settings import Settings
+from countertrain.experiments.sweep_job import Answer, Job, Trouble
+from countertrain.experiments.sweep_spec import Sweep
 from countertrain.experiments.sweep_store import Store, SweepError
 from countertrain.experiments.sweep_workers import Workers
-from countertrain.experiments.track import Tracker, tracking
-from countertrain.history import EpochRecord
+from countertrain.experiments.track import Tracker, show_finished
 
-__all__ = ["Evaluation", "Sweep", "sweep"]
+__all__ = ["sweep"]
 
-_TRIES = 3  # of a job whose worker is lost, before it is blamed
-
-
-class Evaluation(BaseModel):
-    """How each run is evaluated, on validation rows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    rounds: Annotated[int, Field(ge=2)] = 5
-    individuals: Annotated[int, Field(ge=2)] = 100
-
-
-class Sweep(BaseModel):
-    """Runs of all combinations of data sets, listed values and seeds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    data: Annotated[
-        list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given), Field(min_length=1)
-    ]
-    seeds: list[int] = Field([0], min_length=1)
-    fixed: dict[str, Any] = {}
-    """Settings that all runs share."""
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
-    """Settings that vary, each with its values."""
-    evaluation: Evaluation = Evaluation()
-
-    @classmethod
-    def from_toml(cls, text: str) -> Self:
-        """The sweep that a file describes."""
-        try:
-            given = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"the sweep is not valid TOML: {error}") from error
-        _check_keys(given, cls.model_fields, "a sweep")
-        if isinstance(given.get("evaluation"), dict):
-            _check_keys(given["evaluation"], Evaluation.model_fields, "[evaluation]")
-        try:
-            return cls.model_validate(given)
-        except ValidationError as error:
-            raise SettingsError(_one_sentence(error)) from error
-
-    def runs(self) -> dict[str, Settings]:
-        """All runs, each under a name that the same settings and evaluation always have."""
-        for name in (*self.fixed, *self.grid):
-            if name in ("data", "seeds"):
-                raise SettingsError(f"{name!r} belongs at the top of the sweep, above [fixed] and [grid]")
-            if name in self.fixed and name in self.grid:
-                raise SettingsError(f"{name!r} is both in [fixed] and in [grid]; give it once")
-        runs = [
-            Settings.resolve(data, {**self.fixed, **dict(zip(self.grid, values, strict=True)), "seeds": [seed]})
-            for data in self.data
-            for values in itertools.product(*self.grid.values())
-            for seed in self.seeds
-        ]
-        named = {self._name(run): run for run in runs}
-        if len(named) < len(runs):
-            raise SettingsError("two runs of the sweep are the same; list each data set, value and seed once")
-        return named
-
-    def to_toml(self) -> str:
-        """The sweep as `from_toml` reads it."""
-        return tomli_w.dumps(self.model_dump())
-
-    def _name(self, run: Settings) -> str:
-        return hashlib.sha256((run.model_dump_json() + self.evaluation.model_dump_json()).encode()).hexdigest()[:16]
+_TRIES = 3  # more, of a job whose worker is lost, before it is blamed
 
 
 def sweep(
@@ -127,7 +56,8 @@ def sweep(
                         name = rest[run]
                         kept[name] = {"settings": run.model_dump(mode="json"), "outcomes": result.outcomes}
                         store.write_run(name, kept[name])
-                        _track(tracker, store.folder or Path("runs"), name, run, result)
+                        numbers = {key: value for key, value in result.outcomes.items() if isinstance(value, float)}
+                        show_finished(tracker, store.folder or Path("runs"), name, run, numbers, result.records)
         table = _table(spec, {name: kept[name] for name in runs if name in kept})
         store.write("results.csv", table.to_csv(index=False, float_format="%.6g"))
     if troubles:
@@ -195,14 +125,6 @@ def _look_at_data(runs: Iterable[Settings]) -> None:
         seen[source].columns(run.immutable)
 
 
-def _track(tracker: Tracker | None, folder: Path, name: str, run: Settings, result: Result) -> None:
-    """Show a finished run to the tracker: its epochs, and its outcomes as one more record."""
-    outcomes = {k: [v] for k, v in result.outcomes.items() if isinstance(v, float)}
-    with tracking(tracker, folder, {name: run}) as show:
-        for record in (*result.records, EpochRecord(run.epochs, run.epochs, 0.0, outcomes)):
-            show(record)
-
-
 def _table(spec: Sweep, kept: dict[str, dict[str, Any]]) -> pd.DataFrame:
     rows = []
     for name, run in kept.items():
@@ -219,17 +141,3 @@ def _differing(spec: Sweep, run: Settings) -> str:
 
 def _runs(job: Job) -> str:
     return f"{len(job.runs)} run{'s' if len(job.runs) > 1 else ''}"
-
-
-def _check_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
-    for key in given:
-        if key in known:
-            continue
-        near = difflib.get_close_matches(key, known, n=1)
-        if near:
-            hint = f"did you mean {near[0]!r}?"
-        elif key in Settings.model_fields:
-            hint = "settings belong under [fixed] or [grid]"
-        else:
-            hint = f"there are {', '.join(known)}"
-        raise SettingsError(f"unknown key {key!r} in {where}; {hint}")

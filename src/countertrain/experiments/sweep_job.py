@@ -67,7 +67,7 @@ class Trouble:
 Answer = list[Result] | Trouble
 
 
-def attempt(job: Job, report: Callable[[float], None]) -> Answer:
+def attempt(job: Job, report: Callable[[float], object]) -> Answer:
     """The results of a job, one a run; `report` hears which share of its epochs is done. Never raises."""
     try:
         return _compute(job, report)
@@ -78,19 +78,23 @@ def attempt(job: Job, report: Callable[[float], None]) -> Answer:
         return Trouble(f"failed: {said}", lost=False)
 
 
-def _compute(job: Job, report: Callable[[float], None]) -> list[Result]:
+def _compute(job: Job, report: Callable[[float], object]) -> list[Result]:
     first = job.runs[0]
     data = load(first.data, target=first.target_column, data_seed=first.data_seed)
     latent = first.generator == "revise" and first.objective != "bl"
     vae = fit_vae(data.train.x, seed=first.data_seed) if latent else None
     models = [build_models(run, data)[0] for run in job.runs]
+
+    def tell(record: EpochRecord) -> None:  # whatever `report` returns: a callback's True would end the training
+        report(record.epoch / record.n_epochs)
+
     try:
         history = build_trainer(job.runs, data, vae).fit(
             models,
             data.train.x,
             data.train.y,
             validation=(data.validation.x, data.validation.y),
-            callbacks=[lambda record: report(record.epoch / record.n_epochs)],
+            callbacks=[tell],
         )
     except NonFiniteLossError as error:  # of all models; each keeps its last good weights, and its row says so
         history = error.history

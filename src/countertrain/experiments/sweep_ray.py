@@ -15,13 +15,15 @@ from typing import Any, Self
 
 import torch
 
+from countertrain.data import catalogue
 from countertrain.experiments.settings import Settings
 from countertrain.experiments.sweep_job import Answer, Job, Trouble, attempt
 from countertrain.experiments.sweep_store import SweepError
 
 __all__ = ["RayTasks"]
 
-_PATIENCE = 20.0  # seconds for a cluster to answer
+_CONNECT, _ANSWER = 10.0, 60.0  # seconds for a cluster to take a call, and to answer as one
+_HERE = ("", "local")
 
 
 class RayTasks:
@@ -33,7 +35,7 @@ class RayTasks:
             self._ray: Any = importlib.import_module("ray")
         except ModuleNotFoundError as error:
             raise ValueError("--backend ray needs Ray; install it with: pip install 'countertrain[ray]'") from error
-        self._address = address or os.environ.get("RAY_ADDRESS")
+        self._address = address or os.environ.get("RAY_ADDRESS", "")
         self._cpus = cpus
         self._jobs: dict[Any, tuple[int, Job]] = {}
         self._numbers = itertools.count()
@@ -90,7 +92,7 @@ class RayTasks:
 
     def _connect(self) -> None:
         options: dict[str, Any] = {"address": self._address}
-        if self._address in (None, "local"):
+        if self._address in _HERE:
             options = {"address": "local", "num_cpus": self._cpus, "include_dashboard": False}
         elif self._address != "auto":
             _knock(self._address)
@@ -98,8 +100,10 @@ class RayTasks:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of Ray's own affairs
                 self._ray.init(**options, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise _unreachable(self._address or "local", error) from error
+        except Exception as error:  # whatever Ray raises, even plain ones
+            if self._address in _HERE:
+                raise SweepError(f"Ray cannot be started on this machine ({error})") from error
+            raise _unreachable(self._address, error) from error
 
 
 class _Shares:
@@ -121,9 +125,8 @@ def _task(job: Job, number: int, shares: Any) -> Answer:
 
 
 def _from_anywhere(run: Settings) -> Settings:
-    """Tasks run in folders of their own: the path of a CSV file becomes absolute."""
-    path = Path(run.data)
-    return run.model_copy(update={"data": str(path.resolve())}) if path.is_file() else run
+    """Tasks run in folders of their own: the path of data that are not of the catalogue becomes absolute."""
+    return run if run.data in catalogue() else run.model_copy(update={"data": str(Path(run.data).resolve())})
 
 
 def _knock(address: str) -> None:
@@ -132,12 +135,14 @@ def _knock(address: str) -> None:
     if not host or not port.isdecimal():
         raise SweepError(f"--address is given as HOST:PORT or ray://HOST:PORT; got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
         if not address.startswith("ray://"):  # whose client has a limit of its own
             ask = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
-            subprocess.run(ask, check=True, capture_output=True, timeout=_PATIENCE)
-    except subprocess.SubprocessError as error:
-        raise _unreachable(address, "something else answers there") from error
+            subprocess.run(ask, check=True, capture_output=True, text=True, timeout=_ANSWER)
+    except subprocess.TimeoutExpired as error:
+        raise _unreachable(address, "what answers there is not Ray") from error
+    except subprocess.CalledProcessError as error:  # such as a token that is missing: Ray says how to give it
+        raise _unreachable(address, error.stderr.strip().splitlines()[-1][:300]) from error
     except (OSError, OverflowError) as error:
         raise _unreachable(address, error) from error
 

@@ -4,7 +4,7 @@ import hashlib
 import importlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from countertrain.experiments.settings import Settings
 from countertrain.history import EpochRecord
 from countertrain.trainer import Callback
 
-__all__ = ["Log", "Tracker", "find_tracker", "tracking"]
+__all__ = ["Log", "Tracker", "find_tracker", "show_finished", "tracking"]
 
 Log = Callable[[Mapping[str, float], int], None]
 """Takes the metrics of one model, and the epoch that they are of."""
@@ -51,6 +51,20 @@ def tracking(tracker: Tracker | None, folder: Path, runs: Mapping[str, Settings]
                 warnings.warn(f"the tracker is given up: {error}", RuntimeWarning, stacklevel=2)
 
         yield show
+
+
+def show_finished(
+    tracker: Tracker | None,
+    folder: Path,
+    name: str,
+    run: Settings,
+    outcomes: Mapping[str, float],
+    records: Sequence[EpochRecord] = (),
+) -> None:
+    """Show a run of one model that is finished: its epochs, and its outcomes as those of the last one."""
+    with tracking(tracker, folder, {name: run}) as show:
+        for record in (*records, EpochRecord(run.epochs, run.epochs, 0.0, {k: [v] for k, v in outcomes.items()})):
+            show(record)
 
 
 class _Shown:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -50,7 +50,7 @@ def create_app(
     token: str | None = None,
     limits: Limits | None = None,
     tau: float = 0.75,
-    n_steps: int = 100,
+    n_steps: int = 40,
 ) -> FastAPI:
     """The service for a fitted classifier, and for a conventional one to compare it with.
 
@@ -73,12 +73,12 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.add_middleware(Guard, limits=limits, metrics=metrics, local=token is None)
-    closed = [] if token is None else [Depends(_needs(token))]
-    app.include_router(routes.health())
-    app.include_router(routes.asking(desks, declared, limits, metrics), dependencies=closed)
-    app.include_router(routes.looking(desks, declared, limits, metrics), dependencies=closed)
-    app.include_router(_described(app), dependencies=closed)
-    app.include_router(_page())
+    closed = APIRouter() if token is None else _behind(token)
+    closed.include_router(routes.asking(desks, declared, limits, metrics))
+    closed.include_router(routes.looking(desks, declared, limits, metrics))
+    closed.include_router(_described(app))
+    for router in (routes.health(), closed, _page()):
+        app.include_router(router)
     _say_what_is_wrong(app, classifier.encoder_.schema)
     return app
 
@@ -119,16 +119,17 @@ def _check_alike(classifier: CounterfactualClassifier, baseline: CounterfactualC
         )
 
 
-def _needs(token: str) -> Callable[[HTTPAuthorizationCredentials | None], None]:
-    """A dependency that lets through who knows the token."""
+def _behind(token: str) -> APIRouter:
+    """A router that lets through who knows the token."""
     bearer = HTTPBearer(auto_error=False, description="The token that the service was started with.")
 
-    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
         if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
             said = "the token is wrong" if given else "this needs a token: send the header Authorization: Bearer ..."
             raise HTTPException(401, said, {"WWW-Authenticate": "Bearer"})
 
-    return check
+    refused = {"model": Refusal, "description": "The token is missing or wrong."}
+    return APIRouter(dependencies=[Depends(check)], responses={401: refused})
 
 
 def _described(app: FastAPI) -> APIRouter:

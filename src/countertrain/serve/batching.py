@@ -11,6 +11,8 @@ from countertrain.serve.limits import Limits
 
 __all__ = ["Batcher", "BusyError"]
 
+_WINDOWS = 20  # after which a batch starts even though more jobs arrive
+
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 
@@ -64,8 +66,7 @@ class Batcher(Generic[Job, Answer]):
 
     async def _empty(self) -> None:
         """Answer all that is in the queue, as many at once as may be."""
-        await asyncio.sleep(self._limits.window)
-        while batch := self._next():
+        while batch := await self._next():
             self._seen(len(batch), sum(one.n_rows for one in batch))
             jobs = [one.job for one in batch]
             answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._answers, jobs)
@@ -77,8 +78,9 @@ class Batcher(Generic[Job, Answer]):
                 else:
                     one.answer.set_result(answer)
 
-    def _next(self) -> list[_Waiting[Job, Answer]]:
-        """The longest-waiting jobs, up to the rows of a batch, and at least one."""
+    async def _next(self) -> list[_Waiting[Job, Answer]]:
+        """The longest-waiting jobs, up to the rows of a batch, and at least one if there is any."""
+        await self._lull()
         batch: list[_Waiting[Job, Answer]] = []
         room = self._limits.batch_rows
         while self._queue and (not batch or self._queue[0].n_rows <= room):
@@ -87,6 +89,19 @@ class Batcher(Generic[Job, Answer]):
                 batch.append(one)
                 room -= one.n_rows
         return batch
+
+    async def _lull(self) -> None:
+        """Wait until no more jobs arrive, or there are enough; but not for long.
+
+        While they do, the event loop is busy with reading them, and a search would only be in its way.
+        """
+        for _ in range(_WINDOWS):
+            n_waiting = len(self._queue)
+            if sum(one.n_rows for one in self._queue) >= self._limits.batch_rows:
+                return
+            await asyncio.sleep(self._limits.window)
+            if len(self._queue) == n_waiting:
+                return
 
     def _answers(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
         """One answer a job; if all together fail, each is tried by itself to find the culprit."""

@@ -1,7 +1,7 @@
 """One value as people send it: what it may be, checked in words for them and written as JSON schema for machines."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from reprlib import repr as shown
 from typing import Annotated, Any
@@ -9,24 +9,27 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, WithJsonSchema
 
+from countertrain.tabular.encoder import Encoder
 from countertrain.tabular.rendering import as_text
 from countertrain.tabular.schema import Boolean, Categorical, Level, Numeric, Schema, suggestion
 
-__all__ = ["cell", "example", "one_of", "own_limits", "range_of"]
+__all__ = ["cell", "example", "one_of", "own_limits", "range_of", "whole"]
 
 Column = Numeric | Categorical | Boolean
 Check = Callable[[Any], Any]
 
+_FARTHEST = 1e30  # standard deviations
 _WAYS = {"both": "", "increase": "may only increase", "decrease": "may only decrease", "none": "cannot change"}
 
 
-def cell(column: Column, limits: tuple[float, float]) -> Any:
-    """The type of a person's own value in a column; a number must lie within the limits."""
+def cell(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any:
+    """The type of a person's own value in a column; a number must lie within its limits."""
     check: Check
     shape: dict[str, Any]
     if isinstance(column, Numeric):
-        check = partial(_number, column, limits)
-        shape = {"type": "integer" if column.integer else "number", "minimum": limits[0], "maximum": limits[1]}
+        low, high = limits[column.name]
+        check = partial(_number, column, (low, high))
+        shape = {"type": "integer" if column.integer else "number", "minimum": low, "maximum": high}
     elif isinstance(column, Categorical) and column.unseen == "fill":
         check, shape = _scalar, {"type": ["string", "number", "boolean"], "examples": list(column.levels)}
     else:
@@ -53,19 +56,30 @@ def one_of(allowed: Sequence[Level]) -> Any:
     return _typed(partial(_among, allowed), {"enum": list(allowed)})
 
 
-def own_limits(column: Column, declared: Schema | None) -> tuple[float, float]:
-    """What a person's own number may be: as declared, or else up to as far beyond the training rows as they reach.
+def whole(low: int, high: int) -> Any:
+    """The type of a whole number between two others."""
+    check = partial(_number, Numeric(name="number", integer=True), (low, high))
+    return _typed(check, {"type": "integer", "minimum": low, "maximum": high})
 
-    A number that never was negative stays so.
+
+def own_limits(encoder: Encoder, declared: Schema | None) -> dict[str, tuple[float, float]]:
+    """What a person's own numbers may be: as declared, or else up to as far beyond the training rows as they reach.
+
+    A number that never was negative stays so, and none is so large that a network could not compute with it.
     """
-    if not isinstance(column, Numeric) or column.lower is None or column.upper is None:
-        return -math.inf, math.inf
-    given = declared[column.name] if declared is not None and column.name in declared.names else None
-    low, high = (getattr(given, bound, None) for bound in ("lower", "upper"))
-    width = (column.upper - column.lower) or 1.0
-    if low is None:
-        low = _short(max(0.0, column.lower - width) if column.lower >= 0 else column.lower - width)
-    return low, _short(column.upper + width) if high is None else high
+    limits: dict[str, tuple[float, float]] = {}
+    for column, centre, scale in zip(encoder.schema.columns, encoder.centre, encoder.scale, strict=True):
+        if not isinstance(column, Numeric) or column.lower is None or column.upper is None:
+            continue
+        given = declared[column.name] if declared is not None and column.name in declared.names else None
+        low, high = (getattr(given, bound, None) for bound in ("lower", "upper"))
+        width = (column.upper - column.lower) or 1.0
+        if low is None:
+            low = _short(max(0.0, column.lower - width) if column.lower >= 0 else column.lower - width)
+        if high is None:
+            high = _short(column.upper + width)
+        limits[column.name] = max(low, float(centre - _FARTHEST * scale)), min(high, float(centre + _FARTHEST * scale))
+    return limits
 
 
 def _short(number: float) -> float:
@@ -120,9 +134,12 @@ def _between(column: Numeric, limits: Any) -> list[float | None]:
     everything = partial(_number, column.model_copy(update={"integer": False}), (-1e300, 1e300))
     if not isinstance(limits, list) or len(limits) != 2:
         raise ValueError(f"must be the lowest and the highest number, either of which may be null; got {shown(limits)}")
-    ends = [_or_none(everything, limit) for limit in limits]
-    column.within(ends)
-    return ends
+    low, high = (_or_none(everything, limit) for limit in limits)
+    lowest, highest = (end for end in (column.lower, column.upper) if end is not None)
+    if not max(lowest, lowest if low is None else low) <= min(highest, highest if high is None else high):
+        raise ValueError(f"must have something in common with {as_text(lowest)} to {as_text(highest)}")
+    column.within([low, high])
+    return [low, high]
 
 
 def _open(column: Categorical | Boolean, levels: Any) -> list[str]:

@@ -25,8 +25,8 @@ class Limits:
     """People who may wait for an answer; whoever comes later is asked to try again."""
     batch_rows: int = 256
     """People who are searched for at once; 1: every request by itself."""
-    window: float = 0.005
-    """Seconds for which an idle service waits for others to join a request."""
+    window: float = 0.01
+    """Seconds within which another request must arrive for the service to wait for more."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, with_config
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from countertrain.serve.answers import Problem, Refusal
-from countertrain.serve.cells import cell, example, one_of, own_limits, range_of
+from countertrain.serve.cells import cell, example, one_of, own_limits, range_of, whole
 from countertrain.serve.limits import Limits
+from countertrain.tabular.encoder import Encoder
 from countertrain.tabular.schema import Level, Schema, SchemaError, suggestion
 
 __all__ = ["Question", "RecourseQuestion", "in_words", "question_types"]
@@ -37,10 +38,11 @@ class RecourseQuestion(Question):
 
 
 def question_types(
-    schema: Schema, declared: Schema | None, classes: Sequence[Level], *, baseline: bool, limits: Limits
+    encoder: Encoder, declared: Schema | None, classes: Sequence[Level], *, baseline: bool, limits: Limits
 ) -> tuple[type[Question], type[RecourseQuestion]]:
     """The bodies of /predict and /recourse for a model of these columns and classes."""
-    columns = {column.name: cell(column, own_limits(column, declared)) for column in schema.columns}
+    schema, own = encoder.schema, own_limits(encoder, declared)
+    columns = {column.name: cell(column, own) for column in schema.columns}
     optional = {column.name for column in schema.columns if column.missing != "refuse"}
     person = _object("Person", {name: NotRequired[t] if name in optional else t for name, t in columns.items()})
     ranges = _object("Ranges", {column.name: NotRequired[range_of(column)] for column in schema.columns})
@@ -63,7 +65,7 @@ def question_types(
             __base__=RecourseQuestion,
             **common,
             target=(target, Field(default=None if two else ..., description=said, examples=[classes[-1]])),
-            n_options=(int, Field(default=1, ge=1, le=limits.options, strict=True)),
+            n_options=(whole(1, limits.options), Field(default=1, description="Ways to another decision, at most.")),
             immutable=(list[name], RecourseQuestion.model_fields["immutable"]),  # type: ignore[valid-type]
             ranges=(ranges, Field(default={}, description="What columns may become for these people.")),
         ),

@@ -26,7 +26,6 @@ _REFUSED = {
     400: "The request cannot be read.",
     408: "The request took too long to arrive.",
     413: "The request is too large.",
-    421: "Without a token, the service is asked as localhost only.",
     422: "Something in the request is not as it must be; the answer names it.",
     503: "Too many people are waiting; try again in a moment.",
     504: "The answer took too long.",
@@ -41,7 +40,7 @@ def asking(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits, m
     router = APIRouter(responses=_RESPONSES)
     main = desks["main"]
     asked, asked_for_recourse = question_types(
-        main.search.encoder.schema, declared, main.classes, baseline="baseline" in desks, limits=limits
+        main.search.encoder, declared, main.classes, baseline="baseline" in desks, limits=limits
     )
     deciding = _batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, metrics)
     searching = _batchers("recourse", {name: desk.recourse for name, desk in desks.items()}, limits, metrics)
@@ -112,7 +111,6 @@ def _batchers(
     """One batcher a model, all of which work in one thread."""
     thread = ThreadPoolExecutor(1, thread_name_prefix=work)
     seen = partial(metrics.batch, work)
-
     return {name: Batcher(run, limits=limits, thread=thread, seen=seen) for name, run in runs.items()}
 
 
@@ -123,9 +121,10 @@ async def _asked(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked)
 
 def _form(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits) -> Form:
     main = desks["main"]
+    own = own_limits(main.search.encoder, declared)
     columns = [
         column.model_dump(mode="json")
-        | ({"limits": own_limits(column, declared)} if isinstance(column, Numeric) else {"labels": column.labels})
+        | ({"limits": own[column.name]} if isinstance(column, Numeric) else {"labels": column.labels})
         for column in main.search.encoder.schema.columns
     ]
     shown = limits.sample if main.search.reference is not None else 0

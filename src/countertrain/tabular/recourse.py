@@ -277,7 +277,8 @@ def _stacked(blocks: list[Any]) -> Any:
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Each row as a dictionary of plain values; None where a value is missing."""
     cells = frame.to_numpy(dtype=object, na_value=None).tolist()  # type: ignore[arg-type]  # None is fine for objects
-    return [dict(zip(frame.columns, map(plain, row), strict=True)) for row in cells]
+    names = frame.columns.tolist()  # much faster to go through than an index
+    return [dict(zip(names, map(plain, row), strict=True)) for row in cells]
 
 
 def _known(number: np.float64) -> float | None:

@@ -1,0 +1,78 @@
+"""Part (c), populations: seconds a model when many are trained at once, eager and compiled."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pandas as pd
+
+from countertrain.data import Dataset, load
+from countertrain.experiments.bench.measuring import AbsentError, Effort, Measurement, Part, Say, fastest, guarded
+from countertrain.experiments.bench.training import compiled_trainer
+from countertrain.experiments.build import build_models, build_trainer
+from countertrain.experiments.settings import Settings
+
+__all__ = ["measure_populations"]
+
+_JUDGED = 64  # models, for which there are bars
+_BARS = {"eager": 0.8, "compiled": 0.3}  # seconds a model
+
+
+def measure_populations(effort: Effort, say: Say) -> Part:
+    """Populations on moons with the final settings, a hundred epochs."""
+    data = load("moons")
+    fits: dict[tuple[str, int], Callable[[], None]] = {
+        ("eager", size): partial(_fit, data, size, effort.epochs) for size in effort.sizes
+    }
+    first: dict[tuple[str, int], float] = {}
+    for size in effort.sizes if effort.compiled else ():
+        say(f"a population of {size}, compiled for the first time")
+        run = guarded(partial(_fit, data, size, effort.epochs, compiled=True))
+        started = time.perf_counter()
+        try:
+            run()
+        except AbsentError as why:
+            say(f"compiled training: {why} ({why.__cause__})")
+            break
+        first["compiled", size] = time.perf_counter() - started
+        fits["compiled", size] = run
+    say(f"populations of {', '.join(map(str, effort.sizes))}, {effort.epochs} epochs each")
+    seconds = dict(zip(fits, fastest(list(fits.values()), 2, patience=effort.patience), strict=True))
+    hundred = 100 / effort.epochs
+    rows = [
+        {
+            "steps": mode,
+            "models": size,
+            "seconds a model": hundred * took / size,
+            "times cheaper than one alone": seconds[mode, min(effort.sizes)] / min(effort.sizes) * size / took,
+            "compile time (s)": max(0.0, first[mode, size] - took) if (mode, size) in first else 0.0,
+        }
+        for (mode, size), took in seconds.items()
+    ]
+    table = pd.DataFrame(rows)
+    return Part("populations", table, _measurements(table, effort.sizes))
+
+
+def _fit(data: Dataset, size: int, epochs: int, *, compiled: bool = False) -> None:
+    settings = Settings.resolve("moons", {"epochs": epochs, "seeds": list(range(size))})
+    trainer = build_trainer(settings, data)
+    if compiled:
+        trainer, _ = compiled_trainer(trainer)
+    trainer.fit(build_models(settings, data), data.train.x, data.train.y)
+
+
+def _measurements(table: pd.DataFrame, sizes: Sequence[int]) -> list[Measurement]:
+    judged = _JUDGED if _JUDGED in sizes else max(sizes)
+    of_size = table[table["models"] == judged].set_index("steps")
+    measurements = []
+    for mode, row in of_size.iterrows():
+        note = "on moons, final settings"
+        if row["compile time (s)"]:
+            note += f"; {row['compile time (s)']:.0f} s to compile"
+        what = f"population of {judged}, {mode}, 100 epochs: a model"
+        measurements.append(Measurement(what, row["seconds a model"], "s", _BARS[str(mode)], False, note))
+    alone = table[(table["models"] == min(sizes)) & (table["steps"] == "eager")]["seconds a model"].iloc[0]
+    cheaper = of_size["times cheaper than one alone"]["eager"]
+    what = f"population of {judged}, eager: times cheaper a model than alone"
+    measurements.append(Measurement(what, cheaper, "x", 10.0, True, f"a single run takes {alone:.1f} s"))
+    return measurements

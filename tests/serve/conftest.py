@@ -1,0 +1,19 @@
+"""Services that many tests ask, made once."""
+
+import pytest
+from fastapi import FastAPI
+from office import PATIENT, classifier
+
+from countertrain.serve.app import create_app
+
+
+@pytest.fixture(scope="session")
+def app() -> FastAPI:
+    """The service of one model."""
+    return create_app(classifier(), limits=PATIENT)
+
+
+@pytest.fixture(scope="session")
+def app_of_two() -> FastAPI:
+    """The service of a model and the conventional one."""
+    return create_app(classifier(), baseline=classifier("bl"), limits=PATIENT)

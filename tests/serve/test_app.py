@@ -1,0 +1,318 @@
+"""What the service answers, asked in its own process."""
+
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from office import PATIENT, PERSON, applications, ask, classifier, content, near, people, together
+
+from countertrain.serve.app import create_app, run
+from countertrain.serve.desk import Desk
+from countertrain.tabular.estimator import CounterfactualClassifier
+
+TOKEN = "correct-horse-battery"
+
+
+def test_a_decision_is_that_of_the_classifier(app: FastAPI) -> None:
+    rows = people(30)
+    decisions = content(ask(app, "/predict", {"rows": rows}))["decisions"]
+    frame = applications(30, 1)
+    assert [d["decision"] for d in decisions] == classifier().predict(frame).tolist()
+    assert {d["decision"] for d in decisions} == {"granted", "refused"}
+    for decision, row in zip(decisions, classifier().predict_proba(frame), strict=True):
+        assert [chance["label"] for chance in decision["probabilities"]] == ["granted", "refused"]
+        assert [chance["probability"] for chance in decision["probabilities"]] == pytest.approx(row, abs=1e-6)
+
+
+def test_recourse_is_what_the_classifier_explains(app: FastAPI) -> None:
+    question = {"target": "granted", "immutable": ["job"], "ranges": {"credit income": [None, 45_000]}}
+    answer = content(ask(app, "/recourse", {"rows": people(40), "n_options": 2, **question}))["explanations"]
+    expected = classifier().explain(applications(40, 1), n_options=2, n_steps=40, **question).to_dict()  # type: ignore[arg-type]
+    assert near(answer, expected)
+    options = [option for explanation in answer for option in explanation["options"]]
+    assert any(option["changes"] for option in options)
+    assert all(change["column"] != "job" for option in options for change in option["changes"])
+    assert any(explanation["factual"]["debt"] is None for explanation in answer)  # no NaN, but null
+
+
+def different_questions() -> list[dict[str, Any]]:
+    rows = people(14)
+    restrictions: list[dict[str, Any]] = [
+        {"immutable": ["job", "debt"]},
+        {"ranges": {"credit income": [25_000, None], "job": ["clerk"]}},
+        {"ranges": {"member": [False], "grade": ["c", "b"]}, "n_options": 3},
+        {"target": "refused"},
+        {"target": "granted", "n_options": 2},
+        {"immutable": ["job", "debt", "owner"], "ranges": {"credit income": [None, 20_000], "owner": [1]}},
+        {},
+    ]
+    return [{"rows": rows[2 * i : 2 * i + 2], **restriction} for i, restriction in enumerate(restrictions)]
+
+
+def test_questions_asked_at_once_are_answered_by_one_search_as_if_each_had_come_alone() -> None:
+    app = create_app(classifier(), limits=replace(PATIENT, window=0.2))
+    questions = different_questions()
+    answers = together(app, *({"method": "POST", "url": "/recourse", "json": question} for question in questions))
+    assert 'countertrain_batch_requests_count{work="recourse"} 1\n' in ask(app, "/metrics").text
+    for question, answer in zip(questions, answers, strict=True):
+        assert near(content(answer), content(ask(app, "/recourse", question)))
+    found = [content(answer)["explanations"] for answer in answers]
+    assert max(len(explanation["options"]) for explanations in found for explanation in explanations) == 3
+    assert not all(o["valid"] for explanations in found for e in explanations for o in e["options"])
+
+
+def test_a_question_that_breaks_the_search_does_not_harm_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Desk.recourse
+
+    def fragile(self: Desk, questions: Any) -> Any:
+        if any(question.rows[0]["age"] == 99 for question in questions):
+            raise RuntimeError("secret detail")
+        return whole(self, questions)
+
+    monkeypatch.setattr(Desk, "recourse", fragile)
+    app = create_app(classifier(), limits=replace(PATIENT, window=0.2))
+    rows = [PERSON, PERSON | {"age": 99}, PERSON | {"age": 50}]
+    with caplog.at_level(logging.ERROR):
+        answers = together(app, *({"method": "POST", "url": "/recourse", "json": {"rows": [row]}} for row in rows))
+    assert [answer.status_code for answer in answers] == [200, 500, 200]
+    assert content(answers[1])["detail"] == "the service failed on this request; its log says why"
+    assert "secret detail" in caplog.text
+    assert "secret detail" not in answers[1].text
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "sentence"),
+    [
+        ({"debtt": 3}, ["rows", 0, "debtt"], r"column 'debtt', row 0, is not known; did you mean 'debt'\?"),
+        ({"age": "forty"}, ["rows", 0, "age"], "column 'age', row 0, must be a number; got 'forty'"),
+        ({"age": True}, ["rows", 0, "age"], "column 'age', row 0, must be a number; got True"),
+        ({"age": 40.5}, ["rows", 0, "age"], "column 'age', row 0, must be a whole number; got 40.5"),
+        ({"age": 17}, ["rows", 0, "age"], "column 'age', row 0, must lie between 18 and 100 years; got 17"),
+        ({"age": None}, ["rows", 0, "age"], "column 'age', row 0, must be a number; got None"),
+        ({"debt": 1e9}, ["rows", 0, "debt"], r"column 'debt', row 0, must lie between 0 and [\d,]+; got 1000000000.0"),
+        ({"job": "clerck"}, ["rows", 0, "job"], "column 'job', row 0, cannot be 'clerck'; did you mean 'clerk'\\?"),
+        ({"member": 1}, ["rows", 0, "member"], "column 'member', row 0, cannot be 1; there are 'False', 'True'"),
+        ({"owner": [1]}, ["rows", 0, "owner"], r"column 'owner', row 0, cannot be \[1\]; there are '0', '1'"),
+    ],
+)
+def test_a_wrong_value_is_named_in_one_sentence(
+    app: FastAPI, changes: dict[str, Any], where: list[Any], sentence: str
+) -> None:
+    response = ask(app, "/predict", {"rows": [PERSON | changes]})
+    refusal = content(response)
+    assert response.status_code == 422
+    assert re.fullmatch(sentence, refusal["detail"])
+    assert refusal["errors"][0]["where"] == where
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"target": "grant"}, "target cannot be 'grant'; did you mean 'granted'?"),
+        ({"immutable": ["jobs"]}, "immutable cannot be 'jobs'; did you mean 'job'?"),
+        ({"n_options": 4}, "n_options must lie between 1 and 3; got 4"),
+        ({"n_options": "2"}, "n_options must be a number; got '2'"),
+        ({"ranges": {"jobs": ["clerk"]}}, "the range of column 'jobs' is not known; did you mean 'job'?"),
+        ({"ranges": {"job": ["clerks"]}}, "the range of column 'job' cannot be 'clerks'; did you mean 'clerk'?"),
+        ({"ranges": {"job": []}}, "the range of column 'job' is a list of its levels; got []"),
+        ({"ranges": {"age": [90, 20]}}, "the range of column 'age' must have something in common with 18 to 100"),
+        ({"ranges": {"age": [90]}}, "the range of column 'age' must be the lowest and the highest number, "),
+        ({"model": "baseline"}, "model must be 'main'"),
+        ({"imutable": ["job"]}, "imutable is not known; did you mean 'immutable'?"),
+        ({"rows": []}, "rows must have at least 1 item after validation, not 0"),
+        ({"rows": [PERSON] * 101}, "rows must have at most 100 items after validation, not 101"),
+        ({"rows": [3]}, "row 0 must be a valid dictionary"),
+    ],
+)
+def test_a_wrong_question_is_named_in_one_sentence(app: FastAPI, changes: dict[str, Any], sentence: str) -> None:
+    response = ask(app, "/recourse", {"rows": [PERSON], **changes})
+    assert response.status_code == 422
+    assert content(response)["detail"].startswith(sentence)
+
+
+def test_all_mistakes_of_a_person_are_listed_and_a_missing_value_is_one_unless_it_may_be_missing(app: FastAPI) -> None:
+    refusal = content(ask(app, "/predict", {"rows": [PERSON, {"age": "x"}]}))
+    wrong = {error["where"][2]: error["message"] for error in refusal["errors"]}
+    assert wrong.keys() == PERSON.keys() - {"debt"}
+    assert wrong["job"] == "is missing"
+    assert all(error["where"][1] == 1 for error in refusal["errors"])
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b"\xff", b'{"rows": NaN}', b"[" * 100_000, b'{"a":' + b"9" * 5_000]
+)
+def test_what_is_no_question_at_all_is_refused(app: FastAPI, body: bytes) -> None:
+    response = together(
+        app, {"method": "POST", "url": "/predict", "content": body}, headers={"content-type": "application/json"}
+    )[0]
+    assert response.status_code in (400, 422)
+    assert content(response)["detail"]
+
+
+def test_numbers_that_no_json_should_hold_are_refused_by_name(app: FastAPI) -> None:
+    for number in ("NaN", "Infinity", "1e999", "-1e999", "1" * 400):
+        body = '{"rows": [{"age": 40, "credit income": %s, "job": "none", "grade": "a", "member": true, "owner": 0}]}'
+        response = together(
+            app,
+            {"method": "POST", "url": "/predict", "content": body % number},
+            headers={"content-type": "application/json"},
+        )[0]
+        assert response.status_code == 422
+        assert "credit income" in content(response)["detail"]
+
+
+def test_with_more_than_two_classes_the_wanted_one_must_be_named() -> None:
+    app = create_app(classifier(n_classes=3), limits=PATIENT)
+    assert content(ask(app, "/recourse", {"rows": [PERSON]}))["detail"] == "target is missing"
+    for target in ("granted", "maybe"):
+        explanation = content(ask(app, "/recourse", {"rows": [PERSON], "target": target}))["explanations"][0]
+        assert explanation["target"] == target
+        assert explanation["options"][0]["valid"]
+
+
+def test_the_baseline_is_asked_by_name(app_of_two: FastAPI) -> None:
+    rows = people(20)
+    found = {}
+    for name, model in (("main", classifier()), ("baseline", classifier("bl"))):
+        decisions = content(ask(app_of_two, "/predict", {"rows": rows, "model": name}))["decisions"]
+        found[name] = [d["probabilities"][0]["probability"] for d in decisions]
+        assert found[name] == pytest.approx(model.predict_proba(applications(20, 1))[:, 0], abs=1e-6)
+        assert content(ask(app_of_two, "/recourse", {"rows": rows[:2], "model": name}))["explanations"]
+    assert found["main"] != pytest.approx(found["baseline"], abs=1e-3)
+
+
+def test_two_models_that_cannot_be_asked_the_same_are_refused() -> None:
+    frame = applications(60).drop(columns=["grade", "debt"])
+    other = CounterfactualClassifier(epochs=1, random_state=0).fit(frame, frame["age"] > 50)
+    with pytest.raises(ValueError, match="the baseline must have the columns, levels and classes of the model; column"):
+        create_app(classifier(), baseline=other)
+
+
+def test_a_classifier_of_an_array_is_asked_for_columns_by_number() -> None:
+    frame = applications(80)[["age", "credit income"]]
+    array = CounterfactualClassifier(epochs=2, random_state=0).fit(frame.to_numpy(), frame["age"] > 50)
+    app = create_app(array)
+    answer = content(ask(app, "/recourse", {"rows": [{"x0": 30, "x1": 20_000}], "target": True}))
+    assert answer["explanations"][0]["target"] is True
+
+
+def test_real_people_are_shown_by_class_or_in_turn(app: FastAPI) -> None:
+    mixed = content(ask(app, "/sample?n=4"))["rows"]
+    assert [row["label"] for row in mixed] == ["granted", "refused", "granted", "refused"]
+    granted = content(ask(app, "/sample?label=granted&n=300"))["rows"]
+    assert 100 < len(granted) <= 300
+    assert {row["label"] for row in granted} == {"granted"}
+    assert granted[0] == mixed[0]
+    assert content(ask(app, "/predict", {"rows": [row["values"] for row in granted[:50]]}))["decisions"]
+
+
+def test_no_real_person_is_shown_where_none_may_be() -> None:
+    app = create_app(classifier(), limits=replace(PATIENT, sample=0))
+    assert content(ask(app, "/sample"))["rows"] == []
+    assert content(ask(app, "/schema"))["max_sample"] == 0
+    option = content(ask(app, "/recourse", {"rows": [PERSON]}))["explanations"][0]["options"][0]
+    assert option["nearest"] == []
+    assert option["plausibility_percentile"] is not None
+
+
+def test_a_model_without_its_rows_is_served_all_the_same(tmp_path: Path) -> None:
+    classifier().save(tmp_path / "model", rows=False)
+    app = create_app(CounterfactualClassifier.load(tmp_path / "model"))
+    assert content(ask(app, "/sample"))["rows"] == []
+    option = content(ask(app, "/recourse", {"rows": [PERSON]}))["explanations"][0]["options"][0]
+    assert option["valid"]
+    assert option["plausibility_percentile"] is None
+
+
+def test_the_schema_tells_all_that_a_form_needs(app: FastAPI) -> None:
+    form = content(ask(app, "/schema"))
+    columns = {column["name"]: column for column in form["columns"]}
+    assert list(columns) == list(PERSON)
+    assert columns["age"]["limits"] == [18, 100]
+    assert columns["age"]["unit"] == "years"
+    low, high = columns["credit income"]["limits"]
+    assert low < columns["credit income"]["lower"] < columns["credit income"]["upper"] < high
+    assert columns["debt"]["limits"][0] == 0  # it never was negative
+    assert columns["job"]["levels"] == ["clerk", "none", "smith"]
+    assert form["classes"] == ["granted", "refused"]
+    assert form["models"] == ["main"]
+
+
+def test_the_metrics_count_requests_rows_and_batches() -> None:
+    app = create_app(classifier())
+    for body in ({"rows": people(3)}, {"rows": []}):
+        ask(app, "/predict", body)
+    ask(app, "/nowhere")
+    text = ask(app, "/metrics").text
+    for line in (
+        'countertrain_requests_total{route="/predict",status="200"} 1',
+        'countertrain_requests_total{route="/predict",status="422"} 1',
+        'countertrain_requests_total{route="other",status="404"} 1',
+        'countertrain_request_seconds_count{route="/predict"} 2',
+        'countertrain_rows_total{work="predict"} 3',
+        'countertrain_batch_requests_bucket{work="predict",le="1"} 1',
+        'countertrain_batch_requests_bucket{work="predict",le="+Inf"} 1',
+    ):
+        assert f"{line}\n" in text
+    assert all(re.fullmatch(r"#.*|\w+(\{[^}]*\})? [\d.]+", line) for line in text.splitlines())
+
+
+def test_the_examples_of_the_description_are_answered(app: FastAPI) -> None:
+    description = content(ask(app, "/openapi.json"))
+    for path, name in (("/predict", "Question"), ("/recourse", "RecourseQuestion")):
+        example = description["components"]["schemas"][name]["properties"]["rows"]["examples"][0]
+        assert ask(app, path, {"rows": example}).status_code == 200
+    person = description["components"]["schemas"]["Person"]["properties"]
+    assert person["age"]["description"] == "years; cannot change"
+    assert person["grade"]["description"] == "may only increase"
+    assert person["job"]["enum"] == ["clerk", "none", "smith"]
+
+
+def test_with_a_token_everything_but_page_and_health_needs_it() -> None:
+    app = create_app(classifier(), token=TOKEN)
+    for path in ("/", "/page.js", "/page.css", "/icon.svg", "/healthz"):
+        assert ask(app, path).status_code == 200
+    questions = {"/predict": {"rows": [PERSON]}, "/recourse": {"rows": [PERSON]}}
+    for path in ("/schema", "/sample", "/metrics", "/openapi.json", *questions):
+        body = questions.get(path)
+        for wrong in (None, "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \u00e4".encode()):
+            response = ask(app, path, body, headers=None if wrong is None else {"Authorization": wrong})
+            assert response.status_code == 401, (path, wrong)
+            assert response.headers["www-authenticate"] == "Bearer"
+        assert ask(app, path, body, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert (
+        "securitySchemes"
+        in content(ask(app, "/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}))["components"]
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", ""])
+def test_without_a_token_it_refuses_to_be_reached_from_elsewhere(host: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="without a token the service answers this machine only"):
+        run(tmp_path, host=host)
+
+
+@pytest.mark.parametrize("token", ["", "short", "with a space inside it", "\u00e4\u00f6\u00fc" * 8])
+def test_a_token_that_is_easily_guessed_or_cannot_be_sent_is_refused(token: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a token must have at least 16"):
+        run(tmp_path, host="0.0.0.0", token=token)
+
+
+def test_run_serves_the_two_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier().save(tmp_path / "ct")
+    classifier("bl").save(tmp_path / "bl")
+    served: dict[str, Any] = {}
+    monkeypatch.setattr("uvicorn.run", lambda app, **settings: served.update(settings, app=app))
+    run(tmp_path, port=8123)
+    assert (served["host"], served["port"]) == ("127.0.0.1", 8123)
+    assert content(ask(served["app"], "/schema"))["models"] == ["main", "baseline"]
+    run(tmp_path / "ct", host="::1")
+    assert content(ask(served["app"], "/schema"))["models"] == ["main"]
+    run(tmp_path / "ct", baseline=tmp_path / "bl", host="0.0.0.0", token=TOKEN)
+    assert ask(served["app"], "/schema").status_code == 401

@@ -1,0 +1,245 @@
+"""The page in a real Chromium, used as a person would."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from office import PATIENT, classifier
+
+from countertrain.serve.app import create_app
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no Chromium at {CHROMIUM}")
+
+TOKEN = "correct-horse-battery"
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    """The address of the app, listening in a thread."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["playwright.Browser"]:
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(create_app(classifier(), baseline=classifier("bl"), limits=PATIENT)) as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser: "playwright.Browser") -> Iterator[Callable[..., "playwright.Page"]]:
+    """visit(address): a page that asks nobody but its own server and has no error in its script."""
+    opened, strangers, errors = [], [], []
+
+    def visit(address: str, width: int = 1280, height: int = 900) -> "playwright.Page":
+        page = browser.new_page(viewport={"width": width, "height": height})
+        opened.append(page)
+        page.set_default_timeout(20_000)
+        page.on("request", lambda request: strangers.append(request.url) if address not in request.url else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield visit
+    for page in opened:
+        page.close()
+    assert not strangers
+    assert not errors
+
+
+def decided(page: "playwright.Page") -> str:
+    """The decision, once there is one."""
+    page.wait_for_selector("#sure:text-matches('sure$')")
+    return page.inner_text("#decision")
+
+
+def choose_refused(page: "playwright.Page") -> None:
+    """The first example that was refused, once it is decided on."""
+    page.select_option("#example", "1")
+    page.wait_for_selector("#decision:text-is('refused')")
+
+
+def field(page: "playwright.Page", name: str) -> "playwright.Locator":
+    return page.locator(".field").filter(has=page.locator(f"xpath=./label[starts-with(., '{name}')]"))
+
+
+def show_options(page: "playwright.Page") -> "playwright.Locator":
+    page.click("#ask")
+    page.wait_for_selector("#results:not(.old) .option")
+    return page.locator(".option")
+
+
+def test_a_person_is_chosen_decided_on_and_gets_options_side_by_side(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    choose_refused(page)
+    assert page.input_value("#target") == "0"
+    options = show_options(page)
+    assert 1 <= options.count() <= 3
+    assert re.search(r"“granted”, \d\d % sure", options.first.inner_text())
+    assert options.first.locator("mark").count() >= 1
+    assert "→" in options.first.locator(".changes li").first.inner_text()
+    assert "age" not in page.locator(".what").all_inner_texts()
+    assert page.locator("#picture .real").count() > 50
+    assert page.locator("#picture .spot").count() == options.count()
+    tops = {round(box["y"]) for box in (o.bounding_box() for o in options.all()) if box}
+    assert len(tops) == 1
+
+
+def test_a_value_that_makes_no_sense_is_said_beside_its_field_and_can_be_corrected(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    before = decided(page)
+    own = field(page, "credit income").locator("input").first.input_value()
+    for name, typed, words in (
+        ("credit income", "9e99", "Must lie between"),
+        ("age", "12", "Must lie between 18 and 100 years; got 12."),
+        ("age", "", "Please fill this in."),
+        ("debt", "e", "Please type a number."),
+    ):
+        box = field(page, name).locator("input").first
+        old = box.input_value()
+        box.press("Control+A")
+        box.press_sequentially(typed) if typed else box.press("Delete")
+        page.wait_for_selector(f".error:text('{words}')")
+        assert box.get_attribute("aria-invalid") == "true"
+        assert words in field(page, name).inner_text()
+        assert page.is_disabled("#ask")
+        box.press("Control+A")
+        box.press("Delete")
+        box.press_sequentially(old)
+        page.wait_for_selector("#ask:enabled")
+    assert field(page, "credit income").locator("input").first.input_value() == own
+    assert decided(page) == before
+
+
+def test_what_is_fixed_stays_and_with_all_fixed_the_page_says_what_blocks(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    choose_refused(page)
+    changed = show_options(page).first.locator(".what").first.inner_text()
+    field(page, changed).get_by_label("Fixed").check()
+    assert page.is_visible("#stale")
+    page.click("#again")
+    page.wait_for_selector("#results:not(.old)")
+    assert changed not in page.locator(".option .what").all_inner_texts()
+    page.click("#fix-all")
+    page.click("#ask")
+    page.wait_for_selector("#status:text('No way was found.')")
+    assert "Blocked by" in page.inner_text("#options")
+
+
+def test_a_limited_range_is_kept_and_an_impossible_one_is_said_beside_it(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    choose_refused(page)
+    page.click("#fix-all")
+    income = field(page, "credit income")
+    income.get_by_label("Fixed").uncheck()
+    income.locator("summary").click()
+    income.get_by_label("At most").fill("-9000000")
+    page.click("#ask")
+    page.wait_for_selector(".error:text('Must have something in common with')")
+    now = float(income.locator("input").first.input_value())
+    income.get_by_label("At most").fill(str(now + 100))
+    page.click("#ask")
+    page.wait_for_selector("#results:not(.old) .option")
+    after = page.locator("mark").all_inner_texts()
+    assert all(float(text.split()[0].replace(",", "")) <= now + 100 for text in after)
+
+
+def test_the_two_models_are_compared_by_a_switch_that_is_there_only_if_there_are_two(
+    visit: Callable[..., "playwright.Page"], address: str, app: FastAPI
+) -> None:
+    page = visit(address)
+    decided(page)
+    page.get_by_label("age").first.fill("44")
+    show_options(page)
+    with page.expect_request("**/recourse") as asked:
+        page.get_by_text("Conventional", exact=True).click()
+    assert asked.value.post_data_json["model"] == "baseline"
+    page.wait_for_selector("#results:not(.old) .option")
+    with served(app) as alone:
+        page = visit(alone)
+        decided(page)
+        assert not page.is_visible("#models")
+
+
+def test_all_can_be_done_from_the_keyboard_and_everything_has_a_label(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    decided(page)
+    unlabelled = page.evaluate("[...document.querySelectorAll('input, select')].filter((e) => !e.labels.length).length")
+    assert unlabelled == 0
+    page.focus("#example")
+    page.keyboard.press("ArrowDown")
+    for _ in range(3):  # two buttons, then the first field
+        page.keyboard.press("Tab")
+    page.keyboard.type("5")
+    assert page.evaluate("document.activeElement.id") == "f0"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Control+A")
+    page.keyboard.type("51")
+    page.wait_for_selector("#ask:enabled")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#results:not(.old) .option")
+    assert page.evaluate("document.activeElement.id") == "results-title"
+
+
+def test_on_a_phone_nothing_runs_over_the_edge(visit: Callable[..., "playwright.Page"], address: str) -> None:
+    page = visit(address, width=360, height=740)
+    decided(page)
+    show_options(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_with_more_than_two_classes_any_other_one_can_be_wanted(visit: Callable[..., "playwright.Page"]) -> None:
+    with served(create_app(classifier(n_classes=3), limits=PATIENT)) as address:
+        page = visit(address)
+        decision = decided(page)
+        others = page.locator("#target option").all_inner_texts()
+        assert sorted([*others, decision]) == ["granted", "maybe", "refused"]
+        page.select_option("#target", label=others[1])
+        show_options(page)
+        assert page.inner_text("#results-title") == f"From “{decision}” to “{others[1]}”"
+
+
+def test_a_service_with_a_token_is_opened_with_it(visit: Callable[..., "playwright.Page"]) -> None:
+    with served(create_app(classifier(), token=TOKEN, limits=PATIENT)) as address:
+        page = visit(address)
+        page.get_by_label("This service needs a token").fill("wrong")
+        page.get_by_text("Open").click()
+        page.wait_for_selector("#trouble:text('The token is wrong.')")
+        page.get_by_label("This service needs a token").fill(TOKEN)
+        page.get_by_text("Open").click()
+        assert decided(page) in ("granted", "refused")
+        assert not page.is_visible("#trouble")
