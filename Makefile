@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export COUNTERTRAIN_THREADS ?= 1
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/countertrain demo --out demo
@@ -26,6 +26,9 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/countertrain bench
 
+docs: $(INSTALLED)
+	$(BIN)/mkdocs build --strict --site-dir site
+
 # The pins of constraints.txt are what was tested; torch is pinned so that no other build of it is drawn in.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,4 +37,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

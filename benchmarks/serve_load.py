@@ -7,6 +7,7 @@ then the same without micro-batching.
 
 import argparse
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from countertrain.tabular.estimator import CounterfactualClassifier
 
@@ -31,7 +33,8 @@ import sys, torch
 from countertrain.serve.app import run
 from countertrain.serve.limits import Limits
 torch.set_num_threads(1)
-run(sys.argv[1], port=int(sys.argv[2]), limits=Limits(seconds=300, batch_rows=int(sys.argv[3]), window=float(sys.argv[4])))
+folder, port, batch_rows, window = sys.argv[1:]
+run(folder, port=int(port), limits=Limits(seconds=300, batch_rows=int(batch_rows), window=float(window)))
 """
 WAYS = (("micro-batching", 256, 0.01), ("one by one", 1, 0.0))
 
@@ -64,7 +67,7 @@ class Outcome:
         )
 
 
-def table(n: int = 3000) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+def table(n: int = 3000) -> tuple[pd.DataFrame, NDArray[np.str_]]:
     """People with 30 features of all kinds, and decisions that depend on all of them."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
@@ -75,7 +78,7 @@ def table(n: int = 3000) -> tuple[pd.DataFrame, "pd.Series[str]"]:
     )
     codes = frame.apply(lambda values: pd.factorize(values, sort=True)[0]).to_numpy()
     merit = ((codes - codes.mean(0)) / codes.std(0)) @ rng.normal(size=frame.shape[1])
-    return frame, pd.Series(np.where(merit + rng.normal(size=n) > 0, "granted", "refused"))
+    return frame, np.where(merit + rng.normal(size=n) > 0, "granted", "refused")
 
 
 @contextmanager
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("--only-batched", action="store_true")
     given = parser.parse_args()
     frame, y = table()
-    people = frame.to_dict("records")
+    people: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         CounterfactualClassifier(immutable=["count_0"], epochs=20, random_state=0).fit(frame, y).save(model)
