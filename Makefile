@@ -24,7 +24,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix src tests
 
 bench: $(INSTALLED)
-	$(BIN)/countertrain bench
+	$(BIN)/countertrain bench --page docs/performance.md
 
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict --site-dir site

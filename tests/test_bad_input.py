@@ -125,7 +125,7 @@ SETTINGS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: Constraints(torch.ones(3).bool(), torch.ones(2).bool(), torch.zeros(2), torch.ones(2)),
         ValueError,
-        r"may_increase must have shape \(2,\), one entry per feature; got \(3,\)",
+        r"may_increase must have shape \(2,\) or \(n, 2\), one entry per feature; got \(3,\)",
     ),
 ]
 
@@ -144,7 +144,7 @@ SEARCH: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: eccco()(mlp(3, 3), X, Y + 1), ValueError, r"target must lie in 0\.\.2, the classes .*; got 1\.\.3"),
     (lambda: eccco()(mlp(3, 3), X, Y - 1), ValueError, r"target must lie in 0\.\.2, the classes .*; got -1\.\.1"),
     (lambda: eccco()(mlp(3, 3), X, Y, constraints=Constraints.of(4)), ValueError, "for 4 features, but factual has 3"),
-    (lambda: eccco()(lambda x: x.sum(-1), X, Y), ValueError, r"\(n, K\) logits; for 48 rows it returned \(48,\)"),
+    (lambda: eccco()(lambda x: x.sum(-1), X, Y), ValueError, r"\(n, K\) logits; for 1 row it returned \(1,\)"),
     (lambda: eccco()(lambda x: x[:5], X, Y), ValueError, r"for 48 rows it returned \(5, 3\)"),
     (lambda: eccco(tau=[0.5, 0.6])(mlp(3, 3), X, Y), ValueError, "one number a model, 1 of them; got 2"),
     (lambda: eccco()(mlp(3, 3), X, Y, epsilon=[0.1, 0.2]), ValueError, "one number a model, 1 of them; got 2"),

@@ -238,7 +238,7 @@ def bench(
     parts = run_bench(names, effort=effort, say=lambda t: typer.echo(f"... {t}", err=True))
     write_results(parts, folder, measured_on=machine() + ("; a quick run, rough numbers" if quick else ""))
     for part in parts:
-        console.print(frame_table(part.name, shown(part.table)))
+        console.print(frame_table(part.name, shown(part.table.drop(columns="note", errors="ignore"))))
     console.print(measurement_table([m for part in parts for m in part.measurements]))
     console.print(f"[dim]{folder}[/]")
     if page is not None:

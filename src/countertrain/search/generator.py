@@ -300,8 +300,8 @@ def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constra
 
 def _shapes(logits: Tensor, target: Tensor) -> ValueError:
     return ValueError(
-        f"the model must map (n, D) rows to (n, K) logits; for {target.shape[1]} rows it returned "
-        f"{tuple(logits.shape[1:])}"
+        f"the model must map (n, D) rows to (n, K) logits; for {target.shape[1]} row{'s'[: target.shape[1] - 1]} it "
+        f"returned {tuple(logits.shape[1:])}"
     )
 
 

@@ -24,8 +24,8 @@ _TITLES = {
         """\
 1000 rows, 30 steps, a network of 32 hidden units, target the other class. The *limit* is a bare torch loop over
 cross-entropy alone: no penalty, no constraint, no look at the rows. Validity is the share of rows that end in their
-target class. The methods do not solve the same problem: PGD knows no distance but the sup-norm, DiCE rounds, and none of
-the peers has features that may only increase. Peers run at their defaults but for the number of steps.""",
+target class. The methods do not solve the same problem: PGD knows no distance but the sup-norm, DiCE rounds, and no peer
+has features that may only increase. Peers run at their defaults but for the number of steps.""",
     ),
     "training": (
         "Training",
@@ -55,7 +55,8 @@ _HEAD = """\
 # Performance
 
 What `countertrain bench` measured: ratios side by side in one run, contenders taking turns and the least time of each
-counting, on one thread. Compile time is given apart. Libraries that were not installed are named as such.
+counting, on one thread. Compile time is given apart; torch keeps compiled code on disk, so it is shorter the next time.
+Libraries that were not installed are named as such.
 
     countertrain bench --page docs/performance.md          # measures, and renders this page anew
     countertrain bench --grid --page docs/performance.md   # with the grid of 270 models

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
 
 from countertrain.data import Dataset, load
 from countertrain.experiments.bench.measuring import AbsentError, Effort, Measurement, Part, Say, fastest, guarded
-from countertrain.experiments.bench.training import compiled_trainer
 from countertrain.experiments.build import build_models, build_trainer
 from countertrain.experiments.settings import Settings
 
@@ -56,9 +56,7 @@ def measure_populations(effort: Effort, say: Say) -> Part:
 def _fit(data: Dataset, size: int, epochs: int, *, compiled: bool = False) -> None:
     settings = Settings.resolve("moons", {"epochs": epochs, "seeds": list(range(size))})
     trainer = build_trainer(settings, data)
-    if compiled:
-        trainer, _ = compiled_trainer(trainer)
-    trainer.fit(build_models(settings, data), data.train.x, data.train.y)
+    replace(trainer, compiled=compiled).fit(build_models(settings, data), data.train.x, data.train.y)
 
 
 def _measurements(table: pd.DataFrame, sizes: Sequence[int]) -> list[Measurement]:

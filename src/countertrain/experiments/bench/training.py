@@ -2,9 +2,8 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pandas as pd
 import torch
@@ -20,9 +19,10 @@ from countertrain.objective import bl, ct
 from countertrain.search.generators import eccco
 from countertrain.trainer import CounterfactualTrainer, adam
 
-__all__ = ["CONVENTIONAL", "CT", "compiled_trainer", "jem_loss", "measure_training"]
+__all__ = ["BARE", "CONVENTIONAL", "CT", "CT_COMPILED", "jem_loss", "measure_training"]
 
-CONVENTIONAL, CT, BARE = "conventional", "CT", "CT's search passes alone, bare torch loop"
+CONVENTIONAL, CT, CT_COMPILED = "conventional", "CT", "CT, compiled"
+BARE = "CT's search passes alone, bare torch loop"
 _BAR = 2.0
 _BUFFER, _FRESH, _SGLD_STEPS, _SGLD_LR, _SGLD_STD = 10_000, 0.05, 20, 1.0, 0.01  # of JEM's program
 
@@ -55,15 +55,6 @@ def measure_training(effort: Effort, say: Say) -> Part:
     return Part("training", pd.DataFrame(rows), measurements)
 
 
-def compiled_trainer(trainer: CounterfactualTrainer) -> tuple[CounterfactualTrainer, str]:
-    """The trainer with as much of it compiled as there can be, and what that is."""
-    fast = replace(trainer, generator=replace(trainer.generator, compiled=True))
-    if any(f.name == "compiled" for f in fields(trainer)):
-        all_of_it: dict[str, Any] = {"compiled": True}
-        return replace(fast, **all_of_it), "compiled"
-    return fast, "search compiled"
-
-
 def _epochs(
     trainer: CounterfactualTrainer, problem: Problem, model: nn.Module, effort: Effort, passes: int
 ) -> list[Contender]:
@@ -85,8 +76,8 @@ def _epochs(
         Contender("JEM-style", partial(_by_hand, problem, model, lambda: jem_loss(problem)), sampled),
     ]
     if effort.compiled:
-        fast, what = compiled_trainer(trainer)
-        contenders.insert(2, Contender(f"{CT}, {what}", guarded(partial(_epoch, fast, problem, model)), searched))
+        fast = guarded(partial(_epoch, replace(trainer, compiled=True), problem, model))
+        contenders.insert(2, Contender(CT_COMPILED, fast, searched))
     return contenders
 
 
@@ -142,8 +133,8 @@ def jem_loss(problem: Problem) -> Loss:
             noise = torch.randn(sample.shape, generator=stream)
             sample = (sample + _SGLD_LR * grad + _SGLD_STD * noise).detach()
         buffer[places] = sample
-        logits = model(x)
-        likelihood = logits.logsumexp(-1).mean() - model(sample).logsumexp(-1).mean()
+        logits: Tensor = model(x)
+        likelihood: Tensor = logits.logsumexp(-1).mean() - model(sample).logsumexp(-1).mean()
         return functional.cross_entropy(logits, y) - likelihood
 
     return loss
