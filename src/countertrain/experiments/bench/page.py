@@ -24,8 +24,8 @@ _TITLES = {
         """\
 1000 rows, 30 steps, a network of 32 hidden units, target the other class. The *limit* is a bare torch loop over
 cross-entropy alone: no penalty, no constraint, no look at the rows. Validity is the share of rows that end in their
-target class. The methods do not solve the same problem: PGD knows no distance but the sup-norm, DiCE rounds, and no peer
-has features that may only increase. Peers run at their defaults but for the number of steps.""",
+target class. The methods do not solve the same problem: PGD knows no distance but the sup-norm, DiCE rounds, and no
+peer has features that may only increase. Peers run at their defaults but for the number of steps.""",
     ),
     "training": (
         "Training",

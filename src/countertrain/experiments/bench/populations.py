@@ -38,13 +38,14 @@ def measure_populations(effort: Effort, say: Say) -> Part:
         fits["compiled", size] = run
     say(f"populations of {', '.join(map(str, effort.sizes))}, {effort.epochs} epochs each")
     seconds = dict(zip(fits, fastest(list(fits.values()), 2, patience=effort.patience), strict=True))
-    hundred = 100 / effort.epochs
+    hundred, smallest = 100 / effort.epochs, min(effort.sizes)
+    alone = seconds["eager", smallest] / smallest
     rows = [
         {
             "steps": mode,
             "models": size,
             "seconds a model": hundred * took / size,
-            "times cheaper than one alone": seconds[mode, min(effort.sizes)] / min(effort.sizes) * size / took,
+            "times cheaper than one alone": alone * size / took,
             "compile time (s)": max(0.0, first[mode, size] - took) if (mode, size) in first else 0.0,
         }
         for (mode, size), took in seconds.items()
@@ -68,9 +69,9 @@ def _measurements(table: pd.DataFrame, sizes: Sequence[int]) -> list[Measurement
         if row["compile time (s)"]:
             note += f"; {row['compile time (s)']:.0f} s to compile"
         what = f"population of {judged}, {mode}, 100 epochs: a model"
-        measurements.append(Measurement(what, row["seconds a model"], "s", _BARS[str(mode)], False, note))
+        measurements.append(Measurement(what, float(row["seconds a model"]), "s", _BARS[str(mode)], False, note))
     alone = table[(table["models"] == min(sizes)) & (table["steps"] == "eager")]["seconds a model"].iloc[0]
-    cheaper = of_size["times cheaper than one alone"]["eager"]
+    cheaper = float(of_size["times cheaper than one alone"]["eager"])
     what = f"population of {judged}, eager: times cheaper a model than alone"
     measurements.append(Measurement(what, cheaper, "x", 10.0, True, f"a single run takes {alone:.1f} s"))
     return measurements
