@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -58,10 +59,10 @@ class Outcome:
     def line(self, name: str) -> str:
         """All in one line."""
         p50, p99 = np.percentile(self.seconds, [50, 99])
-        errors = sum(n for status, n in self.statuses.items() if status != "200")
+        errors = {status: n for status, n in self.statuses.items() if status != "200"}
         return (
             f"{name:16s} {self.rate:7.1f} answers/s   p50 {p50:6.3f} s   p99 {p99:6.3f} s   "
-            f"max {max(self.seconds):6.3f} s   {errors} errors of {len(self.seconds)}   "
+            f"max {max(self.seconds):6.3f} s   {errors or 'no'} errors of {len(self.seconds)}   "
             f"memory {self.memory[0]:.0f} -> {self.memory[1]:.0f} MB   CPU ms an answer: "
             + ", ".join(f"{who} {1000 * spent / len(self.seconds):.2f}" for who, spent in self.cpu.items())
         )
@@ -134,6 +135,12 @@ async def load(port: int, pid: int, people: list[dict[str, Any]], n_clients: int
     return outcome
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 def megabytes(pid: int) -> float:
     """Memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -150,7 +157,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--only-batched", action="store_true")
     given = parser.parse_args()
     frame, y = table()
@@ -160,8 +166,9 @@ def main() -> None:
         CounterfactualClassifier(immutable=["count_0"], epochs=20, random_state=0).fit(frame, y).save(model)
         outcomes = []
         for name, batch_rows, window in WAYS[: 1 if given.only_batched else 2]:
-            with server(model, given.port, batch_rows, window) as process:
-                outcomes.append(asyncio.run(load(given.port, process.pid, people, given.clients, given.seconds)))
+            port = free_port()
+            with server(model, port, batch_rows, window) as process:
+                outcomes.append(asyncio.run(load(port, process.pid, people, given.clients, given.seconds)))
             print(outcomes[-1].line(name), flush=True)
     if not given.only_batched:
         print(f"micro-batching answers {outcomes[0].rate / outcomes[1].rate:.1f} times as many")

@@ -1,4 +1,4 @@
-"""What mkdocs does besides: pictures of `results/`, which pages show as they lie in the repository, go with the site."""
+"""Pictures of `results/`, which pages show as they lie in the repository, go with the site."""
 
 import re
 from pathlib import Path

@@ -118,9 +118,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Runner]:
+def runner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Runner]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     runner = Runner(lambda: capsys.readouterr().out)
@@ -188,7 +186,9 @@ def test_every_command_that_a_document_shows_can_be_understood(name: str) -> Non
                 group.commands[name].make_context(name, rest)  # refuses what it does not know
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
 def test_every_command_that_a_document_names_exists(path: Path) -> None:
     group: Any = typer.main.get_command(cli.app)
     named = re.findall(r"(?:`|^ *(?:\$ )?)countertrain ([a-z]+)", path.read_text(encoding="utf-8"), re.MULTILINE)

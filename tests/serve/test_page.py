@@ -101,7 +101,7 @@ def test_a_person_is_chosen_decided_on_and_gets_options_side_by_side(
     assert page.input_value("#target") == "0"
     options = show_options(page)
     assert 1 <= options.count() <= 3
-    assert re.search(r"“granted”, \d\d % sure", options.first.inner_text())
+    assert re.search(r"“granted”, \d\d\s% sure", options.first.inner_text())
     assert options.first.locator("mark").count() >= 1
     assert "→" in options.first.locator(".changes li").first.inner_text()
     assert "age" not in page.locator(".what").all_inner_texts()

@@ -21,7 +21,7 @@ function make(tag, attributes = {}, ...children) {
 }
 
 const numbers = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
-const percent = (p) => (p > 0 && p < 0.005 ? "under 1 %" : p < 1 && p > 0.995 ? "over 99 %" : `${Math.round(100 * p)} %`);
+const percent = (p) => (p > 0 && p < 0.005 ? "under 1\u00a0%" : p < 1 && p > 0.995 ? "over 99\u00a0%" : `${Math.round(100 * p)}\u00a0%`);
 const quoted = (label) => `“${told(label)}”`;
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/([^.?!])$/, "$1.");
 
@@ -491,15 +491,15 @@ function addSpots(svg, spots, places) {
 function shares(column, people, spots) {
   const levels = column.kind === "boolean" ? column.values : column.levels;
   const svg = canvas();
-  const tall = 34;
+  const [tall, left, full] = [34, wide * 0.3, wide * 0.35];
   svg.setAttribute("viewBox", `0 0 ${wide} ${levels.length * tall + 10}`);
   levels.forEach((level, i) => {
     const share = people.filter((row) => row[column.name] === level).length / people.length;
     const y = 8 + i * tall;
     const here = spots.filter((spot) => spot.values[column.name] === level).map((spot) => (spot.label === "now" ? "now" : `option ${spot.label}`));
-    svg.append(make("svg:text", { class: "axis-label", x: 150, y: y + 16, "text-anchor": "end" }, column.kind === "boolean" ? `${column.name}: ${toldLevel(column, i)}` : told(level)));
-    svg.append(make("svg:rect", { class: "share", x: 160, y, width: Math.max(2, 300 * share), height: 22, rx: 3 }));
-    svg.append(make("svg:text", { class: "now-label", x: 168 + 300 * share, y: y + 16 }, [percent(share), ...here].join(" · ")));
+    svg.append(make("svg:text", { class: "axis-label", x: left - 10, y: y + 16, "text-anchor": "end" }, column.kind === "boolean" ? `${column.name}: ${toldLevel(column, i)}` : told(level)));
+    svg.append(make("svg:rect", { class: "share", x: left, y, width: Math.max(2, full * share), height: 22, rx: 3 }));
+    svg.append(make("svg:text", { class: "now-label", x: left + full * share + 8, y: y + 16 }, [percent(share), ...here].join(" · ")));
   });
   return svg;
 }
