@@ -187,7 +187,7 @@ def test_overwriting_fits_a_new_autoencoder_to_the_new_rows(tmp_path: Path, fits
 def test_resuming_with_other_data_before_the_first_epoch_was_done_fits_a_new_autoencoder(
     tmp_path: Path, fits: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*args: object) -> None:
+    def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

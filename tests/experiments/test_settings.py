@@ -36,11 +36,12 @@ def test_the_sets_of_the_paper_have_its_final_settings(data: str, tau: float, la
     assert (s.tau, s.lambda_reg, s.n_ce) == (tau, lambda_reg, 1000)
 
 
-def test_overrides_win_over_final_settings_and_these_over_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overrides_win_over_the_profile_and_this_over_final_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FINAL, "moons", {"tau": 0.9, "step_size": 0.4})
     monkeypatch.setitem(PROFILES, "as-written", {"tau": 0.1, "step_size": 0.25, "n_sigma": 3.0})
     s = Settings.resolve("moons", {"profile": "as-written", "tau": 0.6})
-    assert (s.tau, s.step_size, s.n_sigma) == (0.6, 0.4, 3.0)
+    assert (s.tau, s.step_size, s.n_sigma) == (0.6, 0.25, 3.0)
+    assert Settings.resolve("moons").step_size == 0.4
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
@@ -57,7 +58,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
         ({"epochs": 2.5}, "setting 'epochs' must be a valid integer, got a number with a fractional part; got 2.5"),
         ({"tau": "high"}, "setting 'tau' must be a valid number, unable to parse string as a number; got 'high'"),
         ({"objective": "at"}, "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'at'"),
-        ({"profile": "mine"}, "setting 'profile' must be 'as-run' or 'as-written'; got 'mine'"),
+        (
+            {"profile": "mine"},
+            "setting 'profile' must be 'as-run', 'as-written', 'longer', 'categories', 'neighbours' or 'tuned'; "
+            "got 'mine'",
+        ),
         ({"seeds": ["a"]}, "setting 'seeds' must be a valid integer, unable to parse string as an integer; got 'a'"),
         ({"immutable": "x1"}, "setting 'immutable' must be a valid tuple; got 'x1'"),
         ({"n_ce": 0}, "setting 'n_ce' must be greater than or equal to 1; got 0"),
