@@ -525,7 +525,7 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
 
     monkeypatch.setattr("countertrain.cli.runs.run_bench", quickly)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("countertrain.console.console._width", 200)
     with pytest.raises(SystemExit) as end:
         cli.main(["bench", "--quick", "--page", "docs/performance.md"])
     out, err = capsys.readouterr()

@@ -11,7 +11,7 @@ from countertrain.serve.limits import Limits
 
 __all__ = ["Batcher", "BusyError"]
 
-_WINDOWS = 20  # after which a batch starts even though more jobs arrive
+_PATIENCE = 0.25  # seconds after which a batch starts even though more jobs arrive
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
@@ -95,12 +95,14 @@ class Batcher(Generic[Job, Answer]):
 
         While they do, the event loop is busy with reading them, and a search would only be in its way.
         """
-        for _ in range(_WINDOWS):
+        window, now = self._limits.window, asyncio.get_running_loop().time
+        start = now()
+        while (before := now()) < start + _PATIENCE:
             n_waiting = len(self._queue)
             if sum(one.n_rows for one in self._queue) >= self._limits.batch_rows:
                 return
-            await asyncio.sleep(self._limits.window)
-            if len(self._queue) == n_waiting:
+            await asyncio.sleep(window)
+            if len(self._queue) == n_waiting and now() < before + 2 * window:  # a busy loop may not have looked yet
                 return
 
     def _answers(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
