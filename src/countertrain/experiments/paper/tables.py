@@ -208,7 +208,7 @@ def table_accuracy(datasets: Iterable[str], results: Path, profile: str = "as-ru
                 row[f"{other}: CT"] = _percent(found.ct.scores["accuracy"])
                 row[f"{other}: lost"] = f"{round(100 * (bl - ct), 1) + 0.0:.1f}"  # never -0.0
         rows.append(row)
-    frame = pd.DataFrame(rows).fillna("")
+    frame = pd.DataFrame(rows).astype(object).fillna("")
     return frame.drop(columns=f"{profile}: CT", errors="ignore")
 
 
