@@ -165,6 +165,22 @@ def test_a_contender_that_fails_is_named_with_the_reason_and_the_others_are_time
     assert said == ["theirs: failed (ZeroDivisionError) (integer division or modulo by zero)"]
 
 
+def test_a_contender_that_fails_in_a_later_turn_is_absent_and_tries_no_more() -> None:
+    calls: list[int] = []
+
+    def once() -> int:
+        calls.append(1)
+        return 1 // (2 - len(calls))
+
+    outcomes = race(
+        [Contender("theirs", guarded(once)), Contender("ours", lambda: 7)], replace(TINY, repeats=3), silent
+    )
+    assert outcomes["theirs"].note == "failed (ZeroDivisionError)"
+    assert math.isnan(outcomes["theirs"].seconds)
+    assert outcomes["ours"].result == 7
+    assert len(calls) == 2
+
+
 def test_a_failure_of_our_own_code_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         race([Contender("ours", lambda: 1 // 0)], TINY, silent)
@@ -428,7 +444,11 @@ def test_where_nothing_compiles_the_bar_is_missed_and_the_rest_is_measured(
     missed = [m for m in found[0].measurements if "compiled" in m.what]
     assert len(missed) == 1
     assert not missed[0].holds
-    assert found[1].table["steps"].tolist() == ["eager"]
+    assert found[1].table.dropna(subset=["seconds a model"])["steps"].tolist() == ["eager"]
+    assert found[1].table.set_index("steps")["note"].to_dict() == {"eager": "", "compiled": "failed (RuntimeError)"}
+    (unmeasured,) = [m for m in found[1].measurements if "compiled" in m.what]
+    assert not unmeasured.holds
+    assert unmeasured.note == "failed (RuntimeError)"
     assert "compiled training: failed (RuntimeError) (no compiler)" in said
 
 

@@ -237,12 +237,13 @@ def bench(
     names = [name for name in PARTS if grid or name != "grid"]
     parts = run_bench(names, effort=effort, say=lambda t: typer.echo(f"... {t}", err=True))
     write_results(parts, folder, measured_on=machine() + ("; a quick run, rough numbers" if quick else ""))
+    sections = write_page(page, folder) if page is not None else []
     for part in parts:
         console.print(frame_table(part.name, shown(part.table.drop(columns="note", errors="ignore"))))
     console.print(measurement_table([m for part in parts for m in part.measurements]))
     console.print(f"[dim]{folder}[/]")
     if page is not None:
-        console.print(f"{page}: {', '.join(write_page(page, folder))}")
+        console.print(f"{page}: {', '.join(sections) or 'no marks to put anything between'}")
 
 
 def parse_seeds(text: str) -> list[int]:

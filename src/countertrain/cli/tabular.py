@@ -38,9 +38,11 @@ def fit(
     """
     from countertrain.tabular.estimator import CounterfactualClassifier
     from countertrain.tabular.project import Project
-    from countertrain.tabular.schema import Schema
+    from countertrain.tabular.schema import Schema, check_names
 
-    frame = _read(table).drop(columns=drop or [], errors="ignore")
+    frame = _read(table)
+    check_names(drop or [], frame.columns)
+    frame = frame.drop(columns=drop or [])
     classifier = CounterfactualClassifier(
         Schema.from_toml(schema.read_text(encoding="utf-8")) if schema else None,
         immutable=immutable or (),

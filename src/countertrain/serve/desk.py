@@ -44,8 +44,7 @@ class Desk:
     def of(cls, classifier: CounterfactualClassifier, *, tau: float, n_steps: int, sample: int) -> Self:
         """The desk of a fitted classifier, at which up to `sample` real people of a class may be looked at."""
         encoder, search = classifier.encoder_, RecourseSearch.of(classifier)
-        plainly = replace(encoder, dtypes=("object",) * len(encoder.dtypes))  # answers need no types of pandas
-        search = replace(search, encoder=plainly, examples=search.examples.astype(object))
+        search = replace(search, examples=search.examples.astype(object))  # made once what every answer needs
         alone = {
             column.name: Encoder(Schema(columns=(column,)), encoder.centre[i : i + 1], encoder.scale[i : i + 1], (t,))
             for i, (column, t) in enumerate(zip(encoder.schema.columns, encoder.dtypes, strict=True))

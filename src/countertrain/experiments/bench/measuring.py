@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ FULL = Effort()
 QUICK = Effort(
     repeats=3,
     patience=1.0,
-    dice_rows=1,
+    dice_rows=3,
     compiled=False,
     sizes=(1, 4),
     epochs=2,
@@ -127,25 +128,30 @@ class Outcome:
 
 
 def race(contenders: Sequence[Contender], effort: Effort, say: Say) -> dict[str, Outcome]:
-    """Time all contenders side by side; one that is absent is named with the reason."""
-    present: list[Contender] = []
-    outcomes: dict[str, Outcome] = {}
+    """Time all contenders side by side; one that is absent, or fails in a later turn, is named with the reason."""
     first: dict[str, float] = {}
     results: dict[str, Any] = {}
+    absent: dict[str, AbsentError] = {}
+
+    def call(contender: Contender) -> None:
+        if contender.name not in absent:
+            try:
+                results[contender.name] = contender.run()
+            except AbsentError as why:
+                absent[contender.name] = why
+                say(f"{contender.name}: {why}" + (f" ({why.__cause__})" if why.__cause__ else ""))
+
     for contender in contenders:
         started = time.perf_counter()
-        try:
-            results[contender.name] = contender.run()
-        except AbsentError as why:
-            outcomes[contender.name] = Outcome(math.nan, math.nan, None, str(why))
-            say(f"{contender.name}: {why}" + (f" ({why.__cause__})" if why.__cause__ else ""))
-        else:
-            first[contender.name] = time.perf_counter() - started
-            present.append(contender)
-    seconds = fastest([c.run for c in present], effort.repeats, patience=effort.patience)
-    for c, least in zip(present, seconds, strict=True):
-        outcomes[c.name] = Outcome(least, first[c.name], results[c.name], c.note)
-    return {c.name: outcomes[c.name] for c in contenders}
+        call(contender)
+        first[contender.name] = time.perf_counter() - started
+    seconds = fastest([partial(call, c) for c in contenders], effort.repeats, patience=effort.patience)
+    return {
+        c.name: Outcome(math.nan, math.nan, None, str(absent[c.name]))
+        if c.name in absent
+        else Outcome(least, first[c.name], results[c.name], c.note)
+        for c, least in zip(contenders, seconds, strict=True)
+    }
 
 
 def guarded(run: Callable[[], Any]) -> Callable[[], Any]:

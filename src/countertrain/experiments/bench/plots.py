@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from countertrain.experiments.bench.growth import AXES
 from countertrain.experiments.bench.measuring import Part, slope
@@ -76,6 +77,7 @@ def populations(part: Part) -> Figure:
     ax.set(xlabel="models trained at once", ylabel="seconds a model, 100 epochs")
     ax.legend(frameon=False)
     _clear(ax)
+    _plain(ax)
     return figure
 
 
@@ -83,12 +85,13 @@ def growth(part: Part) -> Figure:
     """Time and peak memory along each axis, with the power laws that fit best."""
     names = list(dict.fromkeys(part.table["axis"]))
     figure = Figure(figsize=(2.5 * len(names) + 0.6, 5.0), layout="constrained")
-    axes = figure.subplots(2, len(names), squeeze=False)
+    axes = figure.subplots(2, len(names), sharey="row", squeeze=False)  # a flat line looks flat
     for column, name in enumerate(names):
         rows = part.table[part.table["axis"] == name]
         for ax, value, colour in zip(axes[:, column], ("ms", "peak MB"), (BLUE, GREEN), strict=True):
             _power_law(ax, rows["size"].to_numpy(float), rows[value].to_numpy(float), colour)
             ax.set_ylabel(value if column == 0 else "")
+            _plain(ax)
         axes[1, column].set_xlabel(f"{name}: {AXES[name].what}", fontsize=9)
     return figure
 
@@ -111,6 +114,13 @@ def _power_law(
     ax.plot(sizes, middle, color=INK, lw=0.8)
     ax.plot(sizes, values, "o", color=colour)
     ax.set_title(f"slope {b:.2f}", fontsize=9)
+
+
+def _plain(ax: Axes) -> None:
+    """Numbers on a logarithmic axis as people write them."""
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _clear(ax: Axes) -> None:

@@ -1,5 +1,6 @@
 """Part (c), populations: seconds a model when many are trained at once, eager and compiled."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +15,9 @@ from countertrain.experiments.settings import Settings
 
 __all__ = ["measure_populations"]
 
+Key = tuple[str, int]
+"""Eager or compiled, and the number of models."""
+
 _JUDGED = 64  # models, for which there are bars
 _BARS = {"eager": 0.8, "compiled": 0.3}  # seconds a model
 
@@ -21,10 +25,37 @@ _BARS = {"eager": 0.8, "compiled": 0.3}  # seconds a model
 def measure_populations(effort: Effort, say: Say) -> Part:
     """Populations on moons with the final settings, a hundred epochs."""
     data = load("moons")
-    fits: dict[tuple[str, int], Callable[[], None]] = {
+    eager: dict[Key, Callable[[], None]] = {
         ("eager", size): partial(_fit, data, size, effort.epochs) for size in effort.sizes
     }
-    first: dict[tuple[str, int], float] = {}
+    compiled, first, trouble = _warmed_up(data, effort, say)
+    say(f"populations of {', '.join(map(str, effort.sizes))}, {effort.epochs} epochs each")
+    fits: dict[Key, Callable[[], object]] = {**eager, **compiled}
+    seconds = dict(zip(fits, fastest(list(fits.values()), 2, patience=effort.patience), strict=True))
+    hundred, smallest = 100 / effort.epochs, min(effort.sizes)
+    alone = seconds["eager", smallest] / smallest
+    rows = []
+    for key in (*eager, *(("compiled", size) for size in effort.sizes if effort.compiled)):
+        mode, size = key
+        took = seconds.get(key, math.nan)
+        rows.append(
+            {
+                "steps": mode,
+                "models": size,
+                "seconds a model": hundred * took / size,
+                "times cheaper than one alone": alone * size / took,
+                "compile time (s)": first.get(key, took) - took,
+                "note": "" if key in seconds else trouble,
+            }
+        )
+    table = pd.DataFrame(rows)
+    return Part("populations", table, _measurements(table, effort.sizes))
+
+
+def _warmed_up(data: Dataset, effort: Effort, say: Say) -> tuple[dict[Key, Callable[[], None]], dict[Key, float], str]:
+    """Compiled populations that were trained once, the seconds that took, and why there are no more of them."""
+    fits: dict[Key, Callable[[], None]] = {}
+    first: dict[Key, float] = {}
     for size in effort.sizes if effort.compiled else ():
         say(f"a population of {size}, compiled for the first time")
         run = guarded(partial(_fit, data, size, effort.epochs, compiled=True))
@@ -33,25 +64,10 @@ def measure_populations(effort: Effort, say: Say) -> Part:
             run()
         except AbsentError as why:
             say(f"compiled training: {why} ({why.__cause__})")
-            break
+            return fits, first, str(why)
         first["compiled", size] = time.perf_counter() - started
         fits["compiled", size] = run
-    say(f"populations of {', '.join(map(str, effort.sizes))}, {effort.epochs} epochs each")
-    seconds = dict(zip(fits, fastest(list(fits.values()), 2, patience=effort.patience), strict=True))
-    hundred, smallest = 100 / effort.epochs, min(effort.sizes)
-    alone = seconds["eager", smallest] / smallest
-    rows = [
-        {
-            "steps": mode,
-            "models": size,
-            "seconds a model": hundred * took / size,
-            "times cheaper than one alone": alone * size / took,
-            "compile time (s)": max(0.0, first[mode, size] - took) if (mode, size) in first else 0.0,
-        }
-        for (mode, size), took in seconds.items()
-    ]
-    table = pd.DataFrame(rows)
-    return Part("populations", table, _measurements(table, effort.sizes))
+    return fits, first, ""
 
 
 def _fit(data: Dataset, size: int, epochs: int, *, compiled: bool = False) -> None:
@@ -65,8 +81,8 @@ def _measurements(table: pd.DataFrame, sizes: Sequence[int]) -> list[Measurement
     of_size = table[table["models"] == judged].set_index("steps")
     measurements = []
     for mode, row in of_size.iterrows():
-        note = "on moons, final settings"
-        if row["compile time (s)"]:
+        note = str(row["note"]) or "on moons, final settings"
+        if mode == "compiled" and not row["note"]:
             note += f"; {row['compile time (s)']:.0f} s to compile"
         what = f"population of {judged}, {mode}, 100 epochs: a model"
         measurements.append(Measurement(what, float(row["seconds a model"]), "s", _BARS[str(mode)], False, note))

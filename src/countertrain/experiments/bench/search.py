@@ -14,9 +14,9 @@ from countertrain.experiments.bench.problems import MOON, WIDE, Problem, bare_lo
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 
-__all__ = ["EARLY", "EARLY_COMPILED", "LIMIT", "OURS", "OURS_COMPILED", "measure_search"]
+__all__ = ["EARLY", "EARLY_COMPILED", "LIMIT", "OURS", "OURS_COMPILED", "SAME", "measure_search"]
 
-LIMIT = "bare torch loop, cross-entropy alone"
+LIMIT, SAME = "bare torch loop, cross-entropy alone", "bare torch loop, ECCCo's objective"
 OURS, OURS_COMPILED = "ECCCo, all constraints", "ECCCo, all constraints, compiled"
 EARLY, EARLY_COMPILED = "ECCCo, rows leave at tau = 0.75", "ECCCo, rows leave at tau = 0.75, compiled"
 _NEVER = 1 - 1e-7  # tau that no row reaches, so that all of them make all steps
@@ -40,7 +40,7 @@ def _ours(problem: Problem, effort: Effort) -> list[Contender]:
     every, early = eccco(tau=_NEVER, n_steps=n_steps), eccco(tau=0.75, n_steps=n_steps)
     contenders = [
         Contender(LIMIT, partial(bare_loop, model, x, target, n_steps, energy=False), "the limit"),
-        Contender("bare torch loop, ECCCo's objective", partial(bare_loop, model, x, target, n_steps)),
+        Contender(SAME, partial(bare_loop, model, x, target, n_steps)),
         Contender(OURS, partial(_found, every, problem, problem.tight), "one feature immutable, one may only increase"),
         Contender(
             "ECCCo, every feature free", partial(_found, every, problem, problem.free), "validity as peers count it"
@@ -81,24 +81,24 @@ def _measurements(problem: Problem, outcomes: dict[str, Outcome]) -> list[Measur
     def against(name: str, other: Outcome, bar: float, what: str) -> Measurement:
         mine = outcomes[name]
         note = f"{_rate(mine)} against {_rate(other)} rows/s"
-        if mine.first > 2 * mine.seconds + 1:
-            note += f"; {mine.first:.0f} s to compile"
+        if name == OURS_COMPILED and mine.result is not None:
+            note += f"; {mine.first - mine.seconds:.0f} s to compile"
         return Measurement(what, other.seconds / mine.seconds, "x", bar, True, note)
 
-    name = f"search, {problem.name}"
+    title = f"search, {problem.name}"
     claims: Sequence[tuple[str, Outcome, float, str]] = [
-        (OURS, limit, 0.5, f"{name}, all constraints: share of a bare loop over cross-entropy"),
-        (EARLY, limit, 1.0, f"{name}, rows leaving early: share of a bare loop over cross-entropy"),
+        (OURS, limit, 0.5, f"{title}, all constraints: share of a bare loop over cross-entropy"),
+        (EARLY, outcomes[SAME], 1.0, f"{title}, rows leaving early: share of a bare loop over the same objective"),
         (
             OURS_COMPILED,
             limit,
             _COMPILED_BAR[problem.name],
-            f"{name}, all constraints, compiled: share of a bare loop over cross-entropy",
+            f"{title}, all constraints, compiled: share of a bare loop over cross-entropy",
         ),
     ]
     relax = outcomes[RELAX_STEADY]
     if relax.result is not None:
-        claims = [*claims, (OURS_COMPILED, relax, 1.0, f"{name}, compiled: times jax-relax's compiled VanillaCF")]
+        claims = [*claims, (OURS_COMPILED, relax, 1.0, f"{title}, compiled: times jax-relax's compiled VanillaCF")]
     return [against(*claim) for claim in claims if claim[0] in outcomes]
 
 
