@@ -58,6 +58,8 @@ What `countertrain bench` measured: ratios side by side in one run, contenders t
 counting, on one thread. Compile time is given apart; torch keeps compiled code on disk, so it is shorter the next time.
 Libraries that were not installed are named as such.
 
+    pip install -e '.[peers]'                 # the other libraries
+    pip install --no-deps jax-relax==0.2.9    # apart: it asks for pydantic 1, and gets the one that pydantic 2 contains
     countertrain bench --page docs/performance.md          # measures, and renders this page anew
     countertrain bench --grid --page docs/performance.md   # with the grid of 270 models
 """
