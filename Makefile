@@ -14,10 +14,9 @@ test: check
 	$(BIN)/python -m pytest -n 2
 
 check: $(INSTALLED)
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/contract
 
 format: $(INSTALLED)
 	$(BIN)/ruff format src tests

@@ -8,10 +8,7 @@ import os
 import tempfile
 import time
 
-from countertrain.experiments.sweep import sweep
-from countertrain.experiments.sweep_spec import Sweep
-from countertrain.experiments.sweep_store import Store
-from countertrain.experiments.sweep_workers import Processes
+from countertrain.experiments.sweep import Processes, Store, Sweep, sweep
 
 
 def seconds(spec: Sweep, workers: int) -> float:

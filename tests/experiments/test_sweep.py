@@ -18,15 +18,12 @@ import pandas as pd
 import pytest
 import torch
 
+from countertrain.checkpoint import write_bytes
 from countertrain.cli import main
-from countertrain.experiments import sweep_job, sweep_store
 from countertrain.experiments.build import VARYING
 from countertrain.experiments.settings import SettingsError
-from countertrain.experiments.sweep import sweep
-from countertrain.experiments.sweep_job import Answer, Job, Trouble, attempt
-from countertrain.experiments.sweep_spec import Evaluation, Sweep
-from countertrain.experiments.sweep_store import Store, SweepError
-from countertrain.experiments.sweep_workers import Processes
+from countertrain.experiments.sweep import Evaluation, Processes, Store, Sweep, SweepError, sweep
+from countertrain.experiments.sweep.job import Answer, Job, Trouble, attempt
 
 TEXT = """
 data = "moons"
@@ -173,7 +170,7 @@ def test_trouble_is_an_answer_that_says_whether_another_try_may_do(monkeypatch: 
     job = Job(tuple(SPEC.runs().values())[:1], 2, 20)
 
     def fail_with(act: Callable[[], object]) -> Answer:
-        monkeypatch.setattr(sweep_job, "build_trainer", lambda *args: act())
+        monkeypatch.setattr("countertrain.experiments.sweep.job.build_trainer", lambda *args: act())
         return attempt(job, lambda share: None)
 
     def raise_(error: Exception) -> None:
@@ -316,7 +313,7 @@ def test_a_second_driver_is_turned_away_and_a_dead_one_replaced(tmp_path: Path) 
 def test_a_full_disk_is_said_in_one_sentence_and_what_is_written_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, written = sweep_store.write_bytes, []
+    real, written = write_bytes, []
 
     def full(path: Path, content: bytes) -> None:
         written.append(path)
@@ -324,7 +321,7 @@ def test_a_full_disk_is_said_in_one_sentence_and_what_is_written_stays(
             raise OSError(28, "No space left on device", str(path))
         real(path, content)
 
-    monkeypatch.setattr(sweep_store, "write_bytes", full)
+    monkeypatch.setattr("countertrain.experiments.sweep.store.write_bytes", full)
     with pytest.raises(SweepError, match=r"cannot write to .* \(No space left on device\); finished runs are kept, go"):
         sweep(SPEC, Here(), Store(tmp_path))
     assert len(files(tmp_path)) == 3

@@ -9,12 +9,8 @@ from typing import Any
 
 import pytest
 
-from countertrain.experiments import sweep_ray
-from countertrain.experiments.sweep import sweep
-from countertrain.experiments.sweep_job import Job, attempt
-from countertrain.experiments.sweep_ray import RayTasks
-from countertrain.experiments.sweep_spec import Sweep
-from countertrain.experiments.sweep_store import Store, SweepError
+from countertrain.experiments.sweep import RayTasks, Store, Sweep, SweepError, on_ray, sweep
+from countertrain.experiments.sweep.job import Job, attempt
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'countertrain[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves sockets and processes to the garbage collector
@@ -112,7 +108,7 @@ def test_an_address_without_ray_is_answered_soon(monkeypatch: pytest.MonkeyPatch
                 f"no Ray cluster answers at {prefix}{address} ([Errno 111] Connection refused); {way_out}"
             )
         other.listen()
-        monkeypatch.setattr(sweep_ray, "_ANSWER", 3)
+        monkeypatch.setattr(on_ray, "_ANSWER", 3)
         assert refused(address) == f"no Ray cluster answers at {address} (what answers there is not Ray); {way_out}"
     assert refused("somewhere") == "--address is given as HOST:PORT or ray://HOST:PORT; got 'somewhere'"
     assert not (tmp_path / "driver.lock").exists()

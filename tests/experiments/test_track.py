@@ -12,10 +12,7 @@ import pytest
 
 from countertrain.cli import main
 from countertrain.experiments.settings import Settings
-from countertrain.experiments.sweep import sweep
-from countertrain.experiments.sweep_spec import Sweep
-from countertrain.experiments.sweep_store import Store
-from countertrain.experiments.sweep_workers import Processes
+from countertrain.experiments.sweep import Processes, Store, Sweep, sweep
 from countertrain.experiments.track import Log, find_tracker, show_finished, tracking
 from countertrain.history import EpochRecord
 

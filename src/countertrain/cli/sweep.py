@@ -9,11 +9,8 @@ import typer
 from countertrain.cli.app import app
 from countertrain.console import console, counting, frame_table
 from countertrain.experiments.settings import SettingsError
+from countertrain.experiments.sweep import Processes, RayTasks, Store, Sweep, Workers
 from countertrain.experiments.sweep import sweep as run_sweep
-from countertrain.experiments.sweep_ray import RayTasks
-from countertrain.experiments.sweep_spec import Sweep
-from countertrain.experiments.sweep_store import Store
-from countertrain.experiments.sweep_workers import Processes, Workers
 from countertrain.experiments.track import find_tracker
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "parse_assignments"]
+__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "one_sentence", "parse_assignments"]
 
 
 class SettingsError(ValueError):
@@ -81,7 +81,7 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingsError(_one_sentence(error)) from error
+            raise SettingsError(one_sentence(error)) from error
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
@@ -91,7 +91,7 @@ class Settings(BaseModel):
         except tomllib.TOMLDecodeError as error:
             raise SettingsError(f"the settings are not valid TOML: {error}") from error
         except ValidationError as error:
-            raise SettingsError(_one_sentence(error)) from error
+            raise SettingsError(one_sentence(error)) from error
 
     def to_toml(self) -> str:
         """Every setting, fully resolved."""
@@ -152,7 +152,8 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def _one_sentence(error: ValidationError) -> str:
+def one_sentence(error: ValidationError) -> str:
+    """What is wrong with the first setting that is wrong."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
     said = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Task", "distinct", "run_all"]
+__all__ = ["Task", "distinct", "run_all", "set_up_worker"]
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,21 @@ def run_all(
     """Do all tasks, the most expensive first; what is finished survives a kill."""
     total = sum(task.cost for task in tasks)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=set_up_worker, initargs=(os.getpid(),)) as pool:
         futures = {pool.submit(task.work): task for task in sorted(tasks, key=lambda task: -task.cost)}
         done = 0.0
         progress(done, total)
-        for future in as_completed(futures):
-            future.result()
-            done += futures[future].cost
-            progress(done, total)
+        try:
+            for future in as_completed(futures):
+                future.result()
+                done += futures[future].cost
+                progress(done, total)
+        except BaseException:  # an interrupt, too: what has not begun does not begin any more
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _set_up(parent: int) -> None:
+def set_up_worker(parent: int) -> None:
     """One thread a worker, and none outlives the process that started it, however that one ends."""
     torch.set_num_threads(1)
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, Self
 
-from countertrain.experiments.sweep_job import Answer, Job, Trouble, attempt
-from countertrain.experiments.sweep_store import SweepError
-from countertrain.experiments.work import _set_up
+from countertrain.experiments.sweep.job import Answer, Job, Trouble, attempt
+from countertrain.experiments.sweep.store import SweepError
+from countertrain.experiments.work import set_up_worker
 
 __all__ = ["Processes", "Workers"]
 
@@ -52,7 +52,7 @@ class _Process:
 
 def _serve(pipe: "Connection[Any, Any]", driver: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's affair
-    _set_up(driver)
+    set_up_worker(driver)
     with suppress(EOFError, OSError):  # the driver has gone
         while True:
             pipe.send(attempt(pipe.recv(), report=pipe.send))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from countertrain.experiments.settings import Settings, SettingsError, _one_sentence
+from countertrain.experiments.settings import Settings, SettingsError, one_sentence
 
 __all__ = ["Evaluation", "Sweep"]
 
@@ -52,7 +52,7 @@ class Sweep(BaseModel):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            raise SettingsError(_one_sentence(error)) from error
+            raise SettingsError(one_sentence(error)) from error
 
     def runs(self) -> dict[str, Settings]:
         """All runs, each under a name that the same settings and evaluation always have."""

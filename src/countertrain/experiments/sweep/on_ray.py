@@ -17,8 +17,8 @@ import torch
 
 from countertrain.data import catalogue
 from countertrain.experiments.settings import Settings
-from countertrain.experiments.sweep_job import Answer, Job, Trouble, attempt
-from countertrain.experiments.sweep_store import SweepError
+from countertrain.experiments.sweep.job import Answer, Job, Trouble, attempt
+from countertrain.experiments.sweep.store import SweepError
 
 __all__ = ["RayTasks"]
 

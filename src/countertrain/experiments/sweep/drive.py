@@ -10,10 +10,10 @@ import pandas as pd
 from countertrain.data import load
 from countertrain.experiments.grid import populations
 from countertrain.experiments.settings import Settings
-from countertrain.experiments.sweep_job import Answer, Job, Trouble
-from countertrain.experiments.sweep_spec import Sweep
-from countertrain.experiments.sweep_store import Store, SweepError
-from countertrain.experiments.sweep_workers import Workers
+from countertrain.experiments.sweep.job import Answer, Job, Trouble
+from countertrain.experiments.sweep.spec import Sweep
+from countertrain.experiments.sweep.store import Store, SweepError
+from countertrain.experiments.sweep.workers import Workers
 from countertrain.experiments.track import Tracker, show_finished
 
 __all__ = ["sweep"]
