@@ -1,10 +1,11 @@
 """A run that is killed and resumed ends with the very weights of a run that was never stopped."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from countertrain.models import mlp
 from countertrain.objective import Objective, TermState, ct
 from countertrain.search.generators import eccco
 from countertrain.trainer import CounterfactualTrainer
+from countertrain.training_state import keep_models
 
 Rows = tuple[Tensor, Tensor]
 Vector = Callable[[nn.Module], Tensor]
@@ -171,6 +173,43 @@ def test_one_by_one_each_model_has_a_checkpoint_of_its_own(rows: Rows, weights: 
     with pytest.warns(UserWarning, match="one by one"):
         replace(SMALL, objective=dying(at=0)).fit(resumed, *rows, checkpoint=path, resume=True)
     assert all(torch.equal(weights(mine), weights(theirs)) for mine, theirs in zip(resumed, unbroken, strict=True))
+
+
+@pytest.mark.parametrize("optimizer", [SMALL.optimizer, MOMENTUM])
+@pytest.mark.parametrize("kept", [[0, 2], [1]])
+def test_models_that_go_on_without_the_others_end_as_if_nothing_had_been(
+    rows: Rows, weights: Vector, tmp_path: Path, kept: list[int], optimizer: Any
+) -> None:
+    seeds, lambdas, path = (7, 8, 9), (0.1, 0.5, 0.9), tmp_path / "state"
+    whole, fewer = three(), three()
+    trainer = replace(SMALL, optimizer=optimizer, shuffle=True)
+
+    def of(places: Sequence[int]) -> CounterfactualTrainer:
+        objective = ct(lambda_div=[lambdas[i] for i in places])
+        return replace(trainer, objective=objective, seed=[seeds[i] for i in places])
+
+    records = of(range(3)).fit(whole, *rows).records
+    of(range(3)).fit(fewer, *rows, checkpoint=path, callbacks=[lambda record: record.epoch == 2])
+    left_behind = [weights(model) for model in fewer]
+    keep_models(path, kept)
+    history = of(kept).fit([fewer[i] for i in kept], *rows, checkpoint=path, resume=True)
+    for i in range(3):
+        if i in kept:
+            torch.testing.assert_close(weights(fewer[i]), weights(whole[i]), rtol=1e-9, atol=1e-9)
+        assert torch.equal(weights(fewer[i]), left_behind[i]) == (i not in kept)
+    assert [record.epoch for record in history.records] == [1, 2, 3, 4]
+    for mine, theirs in zip(history.records, records, strict=True):
+        for name, values in mine.metrics.items():
+            assert values == pytest.approx([theirs.metrics[name][i] for i in kept], rel=1e-8)
+
+
+def test_a_failure_stays_with_its_model_when_others_are_left_behind(rows: Rows, tmp_path: Path) -> None:
+    path, models = tmp_path / "state", three()
+    SMALL.fit(models, *rows, checkpoint=path)
+    tensors, meta = read_tensors(path)
+    write_tensors(path, tensors, meta | {"failures": {"2": "why"}})
+    keep_models(path, [1, 2])
+    assert read_tensors(path)[1]["failures"] == {"1": "why"}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Everything that one training run would need to go on after being killed."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from countertrain.pairs import Sampler
 from countertrain.parallel import ALONE, Ranks, share_out
 from countertrain.population import Population
 
-__all__ = ["TrainingState"]
+__all__ = ["TrainingState", "keep_models"]
 
 
 class TrainingState:
@@ -116,3 +119,30 @@ class TrainingState:
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+
+
+def keep_models(path: Path, kept: Sequence[int]) -> None:
+    """Make a checkpoint of a population one of fewer models, by their places; those go on as if nothing had been."""
+    tensors, meta = read_tensors(path)
+    seeds = json.loads(meta["seeds"])
+    if len(kept) == len(seeds):
+        return
+    places = torch.tensor(kept)
+
+    def share(value: Tensor) -> Tensor:
+        if value.ndim == 0:  # a count of updates, of all models
+            return value
+        return value[kept[0]] if len(kept) == 1 else value[places]  # one model alone is not stacked
+
+    left = {name: share(t) for name, t in tensors.items() if name.startswith(("model.", "optimizer."))}
+    left |= {f"stream.{new}": tensors[f"stream.{old}"] for new, old in enumerate(kept)}
+    left["global_stream"] = tensors["global_stream"]
+    records = [EpochRecord.from_json(line) for line in meta["records"]]
+    fewer = [replace(r, metrics={name: [v[i] for i in kept] for name, v in r.metrics.items()}) for r in records]
+    failures = {str(new): meta["failures"][str(old)] for new, old in enumerate(kept) if str(old) in meta["failures"]}
+    changed = {
+        "seeds": str([seeds[i] for i in kept]),
+        "records": [record.as_json() for record in fewer],
+        "failures": failures,
+    }
+    write_tensors(path, left, meta | changed)

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from countertrain.cli import main
-from countertrain.experiments import tune as module
+from countertrain.experiments.build import build_models, build_trainer
 from countertrain.experiments.settings import Settings
-from countertrain.experiments.tune import Bound, Goal, Space, Tuned, tune
+from countertrain.experiments.tune import Bound, Goal, Space, Tuned, judge, tune
+from countertrain.experiments.tune import study as module
 
 SMALL = {"epochs": 3, "n_ce": 100, "batch_size": 500, "seeds": [0, 1]}
 BAR = 0.06
@@ -64,8 +65,10 @@ def test_the_front_holds_exactly_the_feasible_trials_that_none_beats(first: tupl
 
 def test_a_tuning_goes_on_where_it_stopped(first: tuple[Tuned, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
-    judge = module._Judge.__call__
-    monkeypatch.setattr(module._Judge, "__call__", lambda self, runs: measured.append(len(runs)) or judge(self, runs))
+    real = judge.Judge.__call__
+    monkeypatch.setattr(
+        judge.Judge, "__call__", lambda self, runs, *more: measured.append(len(runs)) or real(self, runs, *more)
+    )
     again = tuned(first[1])
     assert measured == []
     assert again.trials.equals(first[0].trials)
@@ -106,6 +109,89 @@ def test_cost_can_be_that_of_models_with_an_immutable_feature(tmp_path: Path) ->
     assert not np.allclose(both["free"]["cost"], both["protected"]["cost"])
 
 
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tuned, list[tuple[int, int]], Path]:
+    """Two batches of four, of which two and then one go on; and how many models each training had, and until when."""
+    folder, fits = tmp_path_factory.mktemp("halved"), []
+    real = judge._Flock.after
+
+    def after(self: judge._Flock, epoch: int) -> judge._Flock:
+        fits.append((len(self.models), epoch))
+        return real(self, epoch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge._Flock, "after", after)
+        return tuned(folder, settings={"epochs": 4}, trials=8, batch=4, prune=True), fits, folder
+
+
+def test_the_worse_half_of_a_batch_is_left_behind_at_each_rung_and_counts_as_trials(
+    halved: tuple[Tuned, list[tuple[int, int]], Path],
+) -> None:
+    trials, fits = halved[0].trials, halved[1]
+    assert list(trials["trial"]) == list(range(8))
+    for batch in (trials[:4], trials[4:]):
+        assert sorted(batch["epoch"]) == [1, 1, 2, 4]
+    assert (trials["pruned"] == (trials["epoch"] < 4)).all()
+    assert not trials.loc[trials["pruned"], ["feasible", "front"]].any(axis=None)
+    assert fits.count((8, 1)) == fits.count((4, 2)) == 2  # two seeds a trial
+    assert fits.count((2, 4)) == 2 + fits.count((2, 1))  # and conventional models, which nobody leaves behind
+    chosen = halved[0].chosen
+    assert chosen is not None
+    assert chosen.tau in set(trials.loc[~trials["pruned"], "tau"])
+
+
+def test_a_pruned_tuning_goes_on_where_it_stopped_pruned_trials_included(
+    halved: tuple[Tuned, list[tuple[int, int]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge.Judge, "__call__", None)  # nothing is computed
+    again = tuned(halved[2], settings={"epochs": 4}, trials=8, batch=4, prune=True)
+    assert again.trials.equals(halved[0].trials)
+
+
+def test_a_trial_that_survives_ends_with_the_metrics_that_it_would_have_had_anyway(
+    halved: tuple[Tuned, list[tuple[int, int]], Path],
+) -> None:
+    data = module.load("moons", data_seed=42)
+    trials = halved[0].trials.set_index("trial")
+    batch = range(4)
+    runs = [
+        Settings.resolve("moons", {**SMALL, "epochs": 4, **trials.loc[i, ["tau", "lambda_div", "hidden"]].to_dict()})
+        for i in batch
+    ]
+    models = [model for run in runs for model in build_models(run, data)]
+    build_trainer(runs, data).fit(models, data.train.x, data.train.y)
+    (survivor,) = (i for i in batch if not trials.loc[i, "pruned"])
+    accuracy = judge.predictive(models[2 * survivor : 2 * survivor + 2], data.validation)["accuracy"]
+    assert trials.loc[survivor, "accuracy"] == pytest.approx(np.mean(accuracy), abs=2e-3)
+
+
+def test_trials_that_clear_every_bar_come_first_and_those_that_miss_by_most_come_last() -> None:
+    baseline = {"accuracy": 0.9, "ip": 1.0, "cost": 1.0}
+    nan = float("nan")
+    metrics = [
+        {"accuracy": 0.7, "ip": 0.1, "cost": 0.1},
+        {"accuracy": 0.9, "ip": 0.9, "cost": 0.9},
+        {"accuracy": 0.8, "ip": 0.2, "cost": 0.2},
+        {"accuracy": 0.95, "ip": 0.5, "cost": 0.5},
+        {"accuracy": 0.95, "ip": nan, "cost": 0.5},
+    ]
+    assert GOAL.ranking(metrics, baseline) == [3, 1, 4, 2, 0]
+
+
+def test_short_trainings_and_models_that_train_one_by_one_are_not_pruned() -> None:
+    def rungs(prune: bool | None, **settings: object) -> tuple[int, ...]:
+        return module._rungs(Settings.resolve("moons", settings), prune)
+
+    assert rungs(None, epochs=19) == ()
+    assert rungs(None, epochs=20) == rungs(True, epochs=20) == (5, 10)
+    assert rungs(False, epochs=100) == ()
+    assert rungs(True, epochs=100, burn_in=0.5) == (62, 75)
+    assert rungs(True, epochs=1) == ()
+    assert rungs(None, epochs=100, on_nonfinite="skip") == ()
+    with pytest.raises(ValueError, match="leave out on_nonfinite=skip, or --prune"):
+        rungs(True, epochs=100, on_nonfinite="skip")
+
+
 @pytest.mark.parametrize(
     ("text", "slack"),
     [("accuracy >= bl - 0.01", 0.02), ("accuracy >= 0.95", -0.04), ("ip <= bl", 0.5), ("ip<=1.2", -0.3)],
@@ -113,6 +199,10 @@ def test_cost_can_be_that_of_models_with_an_immutable_feature(tmp_path: Path) ->
 def test_a_bar_is_cleared_by_so_much(text: str, slack: float) -> None:
     bound = Bound.parse(text)
     assert bound.slack({"accuracy": 0.91, "ip": 1.5}, {"accuracy": 0.9, "ip": 2.0}) == pytest.approx(slack)
+
+
+def test_what_could_not_be_measured_clears_no_bar() -> None:
+    assert Bound.parse("ip <= 2").slack({"ip": float("nan")}, {}) == -float("inf")
 
 
 @pytest.mark.parametrize("text", ["accuracy", "speed >= 1", "accuracy > 0.5", "accuracy >=", "accuracy >= bl * 2"])

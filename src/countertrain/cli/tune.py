@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
 
 from countertrain.checkpoint import write_text
@@ -28,6 +29,12 @@ def tune(
     trials: Annotated[int, typer.Option(help="Trials in all, those of an interrupted tuning included.", min=1)] = 64,
     seeds: Annotated[int, typer.Option(help="Models a trial.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Trials that train as one population.", min=1)] = 16,
+    prune: Annotated[
+        bool | None,
+        typer.Option(
+            "--prune/--no-prune", help="Leave the worse half of a batch behind twice on the way; from 20 epochs on."
+        ),
+    ] = None,
     immutable: Annotated[list[str] | None, typer.Option(help="A feature people cannot change; repeatable.")] = None,
     cost_immutable: Annotated[
         list[str] | None, typer.Option(help="As the paper's Table 1: immutable where cost is measured; repeatable.")
@@ -61,21 +68,28 @@ def tune(
             cost_immutable=cost_immutable or (),
             storage=storage or folder / "study.db",
             study_name=f"{Path(data).stem}-{objective}",
+            prune=prune,
             progress=progress,
         )
-    for trial in tuned.trials.to_dict("records"):
+    for trial in _finished(tuned).to_dict("records"):
         run = settings.model_copy(update={str(k): v for k, v in trial.items() if k in Settings.model_fields})
         show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in METRICS})
     _write(tuned, goal, folder)
 
 
+def _finished(tuned: Tuned) -> pd.DataFrame:
+    return tuned.trials[~tuned.trials["pruned"]]
+
+
 def _write(tuned: Tuned, goal: Goal, folder: Path) -> None:
     write_text(folder / "trials.csv", tuned.trials.to_csv(index=False, float_format="%.5g"))
     for kind in ("png", "svg"):
-        pareto(tuned.trials, goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
+        pareto(_finished(tuned), goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
     front = tuned.trials[tuned.trials["front"]].sort_values("loss")
     shown = ["trial", *(f"{name} reduction" for name in goal.minimise), "accuracy", "bl_accuracy", "validity"]
     console.print(frame_table("Pareto front on validation rows, reductions in percent", front[shown]))
+    if n := int(tuned.trials["pruned"].sum()):
+        console.print(f"{n} of {len(tuned.trials)} trials were left behind on the way; `pruned` in trials.csv")
     if tuned.chosen is None:
         console.print("no trial cleared every bar; allow more trials, or lower the bar with --constraint")
         return

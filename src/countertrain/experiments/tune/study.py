@@ -4,28 +4,29 @@ Only training and validation rows are ever looked at; the test rows stay unseen.
 """
 
 import json
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from countertrain.data import Dataset, load
-from countertrain.evaluation.protocol import evaluate
-from countertrain.experiments.build import VARYING, build_constraints, build_models, build_protocol, build_trainer
-from countertrain.experiments.scores import predictive
+from countertrain.data import load
+from countertrain.experiments.build import VARYING
 from countertrain.experiments.settings import Settings
+from countertrain.experiments.tune.goal import METRICS, Goal
+from countertrain.experiments.tune.judge import Judge, Measured
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["SPACE", "Bound", "Goal", "Space", "Tuned", "tune"]
+__all__ = ["SPACE", "Space", "Tuned", "tune"]
 
-METRICS = ("ip", "ip_star", "cost", "validity", "accuracy", "f1")
-_SETTINGS, _METRICS, _SLACK = "settings", "metrics", "slack"  # what a trial carries along
+_SETTINGS, _METRICS, _SLACK, _EPOCH = "settings", "metrics", "slack", "epoch"  # what a trial carries along
+_RUNGS = (0.25, 0.5)  # shares of the epochs with a search after which the worse half is left behind
+_LONG = 20  # epochs from which pruning is worth its measurements
 
 
 @dataclass(frozen=True)
@@ -59,55 +60,15 @@ SPACE = Space(
 )
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A bar that a trial must clear, such as `accuracy >= bl - 0.01`; `bl` is the conventional model's value."""
-
-    metric: str
-    at_least: bool
-    relative: bool
-    offset: float
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """`METRIC >= NUMBER`, or `METRIC >= bl - NUMBER`."""
-        found = re.fullmatch(r"\s*(\w+)\s*(>=|<=)\s*(bl)?\s*([+-]?\s*[\d.]+)?\s*", text)
-        if found is None or found[1] not in METRICS or not (found[3] or found[4]):
-            raise ValueError(
-                f"a constraint reads like 'accuracy >= bl - 0.01' or 'validity >= 0.9', with one of "
-                f"{', '.join(METRICS)}; got {text!r}"
-            )
-        return cls(found[1], found[2] == ">=", bool(found[3]), float((found[4] or "0").replace(" ", "")))
-
-    def slack(self, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> float:
-        """How far the bar is cleared; negative where it is not."""
-        bar = self.offset + (baseline[self.metric] if self.relative else 0.0)
-        return (metrics[self.metric] - bar) * (1 if self.at_least else -1)
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What to minimise, and what must hold."""
-
-    minimise: tuple[str, ...] = ("ip", "cost")
-    bounds: tuple[Bound, ...] = (Bound("accuracy", at_least=True, relative=True, offset=-0.01),)
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.minimise if name not in METRICS]
-        if unknown or not self.minimise:
-            raise ValueError(f"minimise takes one or more of {', '.join(METRICS)}; got {', '.join(self.minimise)!r}")
-
-    def loss(self, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> float:
-        """One number for choosing among good trials: the mean logarithm of the ratios to the conventional model."""
-        return float(np.mean([np.log(max(metrics[m], 1e-12) / max(baseline[m], 1e-12)) for m in self.minimise]))
-
-
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What tuning found: one row a finished trial, and the settings chosen among those that clear every bar."""
+    """What tuning found: one row a trial, and the settings chosen among those that clear every bar."""
 
     trials: pd.DataFrame
-    """What varied, metrics, reductions in percent, and whether `feasible` and on the Pareto `front`."""
+    """What varied, metrics and reductions in percent after `epoch`, and whether `pruned`, `feasible`, on the `front`.
+
+    A trial that was pruned is neither feasible nor on the front; its metrics are rough, and those of its last rung.
+    """
     chosen: Settings | None
     """None: no trial cleared every bar."""
 
@@ -124,72 +85,51 @@ def tune(
     study_name: str = "tune",
     rounds: int = 5,
     individuals: int = 100,
+    prune: bool | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
     """Search the space for `trials` settings in all, those of an earlier call with the same storage included.
 
     Each trial trains one model for each seed of `settings`. With `cost_immutable`, cost is that of models trained and
     explained with these features immutable, as in the paper's Table 1, and all else that of models without.
+
+    With `prune`, the worse half of a batch is left behind after a quarter of the epochs, and again after half of them;
+    these trials count, too. None: from 20 epochs on.
     """
     goal = goal or Goal()
+    rungs = _rungs(settings, prune)
     study = _study(goal, storage, study_name)
     _check_same(study, settings, goal)
     # however the training search steps, all trials are explained alike
     settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
     data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
-    judge = _Judge(data, cost_immutable, rounds, individuals)
+    judge = Judge(data, cost_immutable, rounds, individuals)
     rng = np.random.default_rng(len(study.trials))
-    progress(len(_finished(study)), trials)
-    while (left := trials - len(_finished(study))) > 0:
+    progress(len(_told(study)), trials)
+    while (left := trials - len(_told(study))) > 0:
         choice = _next_choice(study, space, rng)
         asked, runs = _ask(study, settings, space, choice, min(batch, left))
-        baseline = _baseline(study, judge, runs[0])
-        for trial, run, metrics in zip(asked, runs, judge(runs), strict=True):
-            trial.set_user_attr(_SETTINGS, run.model_dump(mode="json"))
-            trial.set_user_attr(_METRICS, {**metrics, **{f"bl_{k}": v for k, v in baseline.items()}})
-            slacks = [bound.slack(metrics, baseline) for bound in goal.bounds]
-            trial.set_user_attr(_SLACK, slacks)
-            for bound, slack in zip(goal.bounds, slacks, strict=True):
-                trial.set_constraint(bound.metric, -slack)
-            study.tell(trial, [metrics[name] for name in goal.minimise])
-        progress(len(_finished(study)), trials)
+        baseline = _baseline(study, judge, runs[0], rungs)
+
+        def better_half(rung: int, metrics: Sequence[dict[str, float]], baseline: Measured = baseline) -> Sequence[int]:
+            return goal.ranking(metrics, baseline[rung])[: math.ceil(len(metrics) / 2)]
+
+        for trial, run, measured in zip(asked, runs, judge(runs, rungs, better_half), strict=True):
+            _tell(study, goal, trial, run, measured, baseline)
+        progress(len(_told(study)), trials)
     return _result(study, goal, space)
 
 
-@dataclass(frozen=True)
-class _Judge:
-    """Trains runs as one population and measures them on validation rows."""
-
-    data: Dataset
-    cost_immutable: Sequence[str]
-    rounds: int
-    individuals: int
-
-    def __call__(self, runs: Sequence[Settings]) -> list[dict[str, float]]:
-        """Metrics of each run, averaged over its seeds."""
-        metrics = self._measure(runs, tau=0.95)
-        if self.cost_immutable:
-            protected = [run.model_copy(update={"immutable": tuple(self.cost_immutable)}) for run in runs]
-            metrics["cost"] = self._measure(protected, tau=0.5)["cost"]
-        owner = [i for i, run in enumerate(runs) for _ in run.seeds]
-        means = metrics.groupby(owner).mean()
-        return [{str(k): float(v) for k, v in row.items()} for _, row in means.iterrows()]
-
-    def _measure(self, runs: Sequence[Settings], tau: float) -> pd.DataFrame:
-        data = self.data
-        models = [model for run in runs for model in build_models(run, data)]
-        build_trainer(runs, data).fit(models, data.train.x, data.train.y)
-        protocol = build_protocol(runs[0], rounds=self.rounds, individuals=self.individuals, tau=tau)
-        records = evaluate(
-            models,
-            data.validation.x,
-            data.validation.y,
-            n_classes=data.n_classes,
-            constraints=build_constraints(runs[0], data, test_time=True),
-            protocol=protocol,
-        )
-        outcomes = records.groupby("model")[["ip", "ip_star", "cost", "validity"]].mean().reset_index(drop=True)
-        return outcomes.assign(**predictive(models, data.validation))
+def _rungs(settings: Settings, prune: bool | None) -> tuple[int, ...]:
+    """After how many epochs the worse half is left behind; never, if there is no pruning."""
+    one_by_one = settings.on_nonfinite == "skip"
+    if prune and one_by_one:
+        raise ValueError("pruning takes models that train as one population; leave out on_nonfinite=skip, or --prune")
+    if prune is None:
+        prune = settings.epochs >= _LONG and not one_by_one
+    first = round(settings.burn_in * settings.epochs)  # before the first search there is nothing to compare
+    rungs = {first + int(share * (settings.epochs - first)) for share in _RUNGS}
+    return tuple(sorted(rung for rung in rungs if prune and first < rung < settings.epochs))
 
 
 def _study(goal: Goal, storage: str | Path, name: str) -> "optuna.Study":
@@ -220,19 +160,43 @@ def _check_same(study: "optuna.Study", settings: Settings, goal: Goal) -> None:
         )
 
 
-def _finished(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+def _tell(
+    study: "optuna.Study", goal: Goal, trial: "optuna.Trial", run: Settings, measured: Measured, baseline: Measured
+) -> None:
+    """What a trial came to: its metrics at the end, or at the rung where it was left behind."""
     import optuna
 
-    return study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+    epoch, metrics = max(measured.items())
+    slacks = [bound.slack(metrics, baseline[epoch]) for bound in goal.bounds]
+    trial.set_user_attr(_SETTINGS, run.model_dump(mode="json"))
+    trial.set_user_attr(_METRICS, {**metrics, **{f"bl_{k}": v for k, v in baseline[epoch].items()}})
+    trial.set_user_attr(_SLACK, slacks)
+    trial.set_user_attr(_EPOCH, epoch)
+    for bound, slack in zip(goal.bounds, slacks, strict=True):
+        trial.set_constraint(bound.metric, -slack)
+    values = [metrics[name] for name in goal.minimise]
+    if epoch == run.epochs and np.isfinite(values).all():
+        study.tell(trial, values)
+    else:  # Optuna takes no value of an unfinished trial of several objectives, but learns that it is none of the best
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+
+
+def _told(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    """Trials that are over, finished or pruned."""
+    import optuna
+
+    states = [optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED]
+    return study.get_trials(deepcopy=False, states=states)
 
 
 def _feasible(trial: "optuna.trial.FrozenTrial") -> bool:
-    return all(slack >= 0 for slack in trial.user_attrs[_SLACK])
+    """Whether a trial was finished and cleared every bar."""
+    return trial.values is not None and all(slack >= 0 for slack in trial.user_attrs[_SLACK])
 
 
 def _next_choice(study: "optuna.Study", space: Space, rng: np.random.Generator) -> dict[str, Any]:
     """One value for each choice: at first at random, then mostly that of a trial on the front."""
-    good = [trial for trial in study.best_trials if _feasible(trial)] if _finished(study) else []
+    good = [trial for trial in study.best_trials if _feasible(trial)]
     if good and rng.random() < 0.5:
         kept = good[int(rng.integers(len(good)))].user_attrs[_SETTINGS]
         return {name: kept[name] for name in space.choices}
@@ -261,20 +225,22 @@ def _ask(
     return asked, runs
 
 
-def _baseline(study: "optuna.Study", judge: _Judge, run: Settings) -> dict[str, float]:
-    """Metrics of conventional models of the same architecture, measured once for each."""
-    key = f"bl {run.model} {run.hidden}"
-    if key not in study.user_attrs:
-        study.set_user_attr(key, judge([run.model_copy(update={"objective": "bl"})])[0])
-    return dict(study.user_attrs[key])
+def _baseline(study: "optuna.Study", judge: Judge, run: Settings, rungs: Sequence[int]) -> Measured:
+    """Metrics of conventional models of the same architecture, at the rungs and at the end, measured once for each."""
+    name = f"bl {run.model} {run.hidden}"
+    keys = {run.epochs: name, **{rung: f"{name} after {rung}" for rung in rungs}}
+    if any(key not in study.user_attrs for key in keys.values()):
+        (measured,) = judge([run.model_copy(update={"objective": "bl"})], rungs)
+        for epoch, metrics in measured.items():
+            study.set_user_attr(keys[epoch], metrics)
+    return {epoch: dict(study.user_attrs[key]) for epoch, key in keys.items()}
 
 
 def _result(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
-    finished = _finished(study)
     front = {trial.number for trial in study.best_trials if _feasible(trial)}
     rows = []
     best: tuple[float, Settings | None] = (float("inf"), None)
-    for trial in finished:
+    for trial in _told(study):
         metrics = trial.user_attrs[_METRICS]
         baseline = {name.removeprefix("bl_"): v for name, v in metrics.items() if name.startswith("bl_")}
         run = Settings.model_validate(trial.user_attrs[_SETTINGS])
@@ -288,6 +254,8 @@ def _result(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
                 **{name: metrics[name] for name in METRICS},
                 "bl_accuracy": baseline["accuracy"],
                 **{f"{m} reduction": 100 * (1 - metrics[m] / baseline[m]) for m in goal.minimise},
+                "epoch": trial.user_attrs.get(_EPOCH, run.epochs),  # studies of before had no rungs
+                "pruned": trial.values is None,
                 "feasible": _feasible(trial),
                 "front": trial.number in front,
                 "loss": loss,
