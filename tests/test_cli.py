@@ -86,6 +86,39 @@ def test_conventional_training_may_name_any_generator(call) -> None:
     assert call("train", "moons", *QUICK, "--objective", "bl", "--generator", "revise", "--out", "mine")[0] == 0
 
 
+def test_settings_may_come_from_a_file_and_what_is_given_beside_it_wins(call, runs: Path) -> None:
+    file = Settings.resolve(
+        "moons", {"epochs": 2, "batch_size": 500, "hidden": [8], "objective": "bl", "seeds": [0, 1]}
+    )
+    Path("chosen.toml").write_text(file.to_toml())
+    assert call("train", "moons", "--settings", "chosen.toml", "--out", "same")[0] == 0
+    assert open_run(Path("same")).settings == file
+    given = ("--seed", "7", "--objective", "ar", "--set", "n_ce=50", "--set", "epochs=1")
+    assert call("train", "circles", "--settings", "chosen.toml", *given, "--out", "other")[0] == 0
+    changed = {"data": "circles", "seeds": (7,), "objective": "ar", "n_ce": 50, "epochs": 1}
+    assert open_run(Path("other")).settings == file.model_copy(update=changed)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no file s.toml; `countertrain tune` writes one, and so does every run"),
+        (b"tau = ", "s.toml: the settings are not valid TOML: "),
+        (b"data = 'moons'\ntaus = 0.5", "s.toml: setting 'taus' extra keys are not permitted; got 0.5"),
+        (b"data = 'moons'\ntau = 5", "s.toml: setting 'tau' must be less than 1; got 5"),
+        (b"tau = 0.5", "s.toml: setting 'data' field required"),
+        (b"\xff\xfe\x00", "s.toml is no text file, so it holds no settings"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused_in_one_sentence(call, content: bytes | None, message: str) -> None:
+    if content is not None:
+        Path("s.toml").write_bytes(content)
+    code, _, err = call("train", "moons", "--settings", "s.toml")
+    assert code == 2
+    assert err.startswith(f"countertrain: {message}")
+    assert err.count("\n") == 1
+
+
 def test_evaluate_prints_outcomes_and_writes_records(call, runs: Path) -> None:
     code, out, err = call("evaluate", str(runs / "ct"), *SMALL)
     assert (code, err) == (0, "")
@@ -148,6 +181,10 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("train moons --seeds a-b", "--seeds takes numbers such as 0-9 or 1,5,7; got 'a-b'"),
         ("train moons --seeds 1,1", "--seeds must name at least one seed, and none twice; got '1,1'"),
         ("train moons --seeds 5-3", "--seeds must name at least one seed, and none twice; got '5-3'"),
+        (
+            "train moons --settings {runs}/one/settings.toml --profile tuned",
+            "--settings says all that a profile would say; give one of --settings and --profile",
+        ),
         ("train moons --set learning_rate=1e30", "the loss is not finite at epoch 1, batch 2"),
         ("train moons --set n_ce=5000", "n_ce must be at most the number of training rows"),
         ("train moons --set model=lenet", "lenet needs square images"),

@@ -21,7 +21,7 @@ import torch
 from countertrain.checkpoint import write_bytes
 from countertrain.cli import main
 from countertrain.experiments.build import VARYING
-from countertrain.experiments.settings import SettingsError
+from countertrain.experiments.settings import Settings, SettingsError
 from countertrain.experiments.sweep import Evaluation, Processes, Store, Sweep, SweepError, sweep
 from countertrain.experiments.sweep.job import Answer, Job, Trouble, attempt
 
@@ -396,8 +396,10 @@ def test_the_command_shows_the_most_plausible_runs_and_refuses_what_makes_no_sen
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SPEC.to_toml())
     Path("wrong.toml").write_text("dat = 1")
+    Path("chosen.toml").write_text(Settings.resolve("circles", {"lambda_div": 0.9, "epochs": 50}).to_toml())
     for args, code, text in (
-        (["small.toml", "--workers", "1"], 0, "8 runs: runs/sweep-small/results.csv"),
+        (["small.toml", "--workers", "1", "--settings", "chosen.toml"], 0, "8 runs: runs/sweep-small/results.csv"),
+        (["small.toml", "--settings", "none.toml"], 2, "there is no file none.toml"),
         (["small.toml", "--backend", "slurm"], 2, "--backend is local or ray; got 'slurm'"),
         (["small.toml", "--address", "x:1"], 2, "--address is of a Ray cluster; add --backend ray"),
         (["wrong.toml"], 2, "wrong.toml: unknown key 'dat' in a sweep; did you mean 'data'?"),
@@ -409,3 +411,7 @@ def test_the_command_shows_the_most_plausible_runs_and_refuses_what_makes_no_sen
         assert stopped.value.code == code
         assert text in (said.err if code else said.out)
         assert code or "Most plausible of 4, means over 2 seeds" in said.out
+    computed = Sweep.from_toml(Path("runs/sweep-small/sweep.toml").read_text())
+    assert {run.lambda_div for run in computed.runs().values()} == {0.9}
+    assert computed.fixed["epochs"] == SPEC.fixed["epochs"]
+    assert (computed.data, computed.grid) == (SPEC.data, SPEC.grid)

@@ -28,7 +28,7 @@ from countertrain.experiments.explain import explain as explain_row
 from countertrain.experiments.run import Run, default_folder, open_run
 from countertrain.experiments.run import train as train_run
 from countertrain.experiments.scores import Scores, score
-from countertrain.experiments.settings import FINAL, Settings, parse_assignments
+from countertrain.experiments.settings import FINAL, Settings, parse_assignments, read_settings
 from countertrain.experiments.track import find_tracker, tracking
 from countertrain.parallel import Ranks
 
@@ -47,13 +47,22 @@ def train(
             help="Data set (`countertrain list`), CSV file with a header, or folder of `countertrain convert`."
         ),
     ],
-    objective: Annotated[str, typer.Option(help="ct, or bl (conventional), ar, cd (ablations).")] = "ct",
-    generator: Annotated[str, typer.Option(help="eccco, generic or revise.")] = "eccco",
+    objective: Annotated[
+        str | None, typer.Option(help="ct, or bl (conventional), ar, cd (ablations).", show_default="ct")
+    ] = None,
+    generator: Annotated[str | None, typer.Option(help="eccco, generic or revise.", show_default="eccco")] = None,
     seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Train a population, one model a seed: 0-9 or 1,5,7.")] = None,
     immutable: Annotated[list[str] | None, typer.Option(help="A feature people cannot change; repeatable.")] = None,
     target_column: Annotated[str | None, typer.Option(help="Column of a CSV file to predict.")] = None,
-    profile: Annotated[str, typer.Option(help="as-run (the authors' program) or as-written (the paper).")] = "as-run",
+    profile: Annotated[
+        str | None,
+        typer.Option(help="as-run (the authors' program) or as-written (the paper).", show_default="as-run"),
+    ] = None,
+    settings_file: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Settings to begin with: chosen.toml of a tuning, or settings.toml of a run."),
+    ] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, e.g. --set tau=0.5; repeatable.")
     ] = None,
@@ -67,22 +76,27 @@ def train(
 ) -> None:
     """Train models by counterfactual training (or conventionally), into a run directory.
 
-    A named data set of the paper uses its final settings unless overridden. The run directory holds settings.toml,
-    weights.safetensors, history.jsonl and environment.json; a run that is stopped can be resumed and ends with the
-    same weights.
+    A named data set of the paper uses its final settings unless overridden; with --settings, those of the file. The run
+    directory holds settings.toml, weights.safetensors, history.jsonl and environment.json; a run that is stopped can be
+    resumed and ends with the same weights.
 
     Several processes train one large run together, to the same weights up to rounding:
     torchrun --nproc-per-node 2 -m countertrain train ...
     """
     if seed is not None and seeds is not None:
         raise ValueError("give either --seed or --seeds, not both")
-    overrides: dict[str, Any] = {"objective": objective, "generator": generator, "profile": profile}
-    if immutable:
-        overrides["immutable"] = immutable
-    if target_column is not None:
-        overrides["target_column"] = target_column
-    if seed is not None or seeds is not None:
-        overrides["seeds"] = [seed] if seeds is None else parse_seeds(seeds)
+    if profile is not None and settings_file is not None:
+        raise ValueError("--settings says all that a profile would say; give one of --settings and --profile")
+    given: dict[str, Any] = {
+        "objective": objective,
+        "generator": generator,
+        "profile": profile,
+        "immutable": immutable,
+        "target_column": target_column,
+        "seeds": parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
+    }
+    overrides = read_settings(settings_file).model_dump(exclude={"data"}) if settings_file is not None else {}
+    overrides |= {name: value for name, value in given.items() if value not in (None, [])}
     settings = Settings.resolve(data, overrides | parse_assignments(assignments or []))
     folder = out or default_folder(settings)
     n = len(settings.seeds)

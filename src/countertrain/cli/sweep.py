@@ -8,7 +8,7 @@ import typer
 
 from countertrain.cli.app import app
 from countertrain.console import console, counting, frame_table
-from countertrain.experiments.settings import SettingsError
+from countertrain.experiments.settings import SettingsError, read_settings
 from countertrain.experiments.sweep import Processes, RayTasks, Store, Sweep, Workers
 from countertrain.experiments.sweep import sweep as run_sweep
 from countertrain.experiments.track import find_tracker
@@ -27,6 +27,10 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="Ray cluster: ray://HOST:10001 or HOST:6379; a new one here if left out.")
     ] = None,
+    settings_file: Annotated[
+        Path | None,
+        typer.Option("--settings", help="What all runs share unless SWEEP.toml says otherwise: chosen.toml."),
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes side by side, or CPUs of a new Ray cluster.", min=1)] = 2,
     out: Annotated[str | None, typer.Option(help="Folder or fsspec URL; runs/sweep-NAME if left out.")] = None,
     track: Annotated[str | None, typer.Option(help="Show finished runs to tensorboard or mlflow, too.")] = None,
@@ -37,6 +41,9 @@ def sweep(
     and one whose grid has grown computes only what is new. Outcomes are of validation rows.
     """
     spec = _read(file)
+    if settings_file is not None:
+        shared = read_settings(settings_file).model_dump(exclude={"data", "seeds", *spec.grid}, exclude_none=True)
+        spec = spec.model_copy(update={"fixed": {**shared, **spec.fixed}})
     with_workers = _workers(backend, address, workers)
     store = Store(out or Path("runs") / f"sweep-{file.stem}")
     tracker = find_tracker(track)

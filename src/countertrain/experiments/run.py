@@ -18,7 +18,7 @@ from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors
 from countertrain.data import Dataset, load
 from countertrain.evaluation.protocol import Protocol, evaluate
 from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
-from countertrain.experiments.settings import Settings, SettingsError
+from countertrain.experiments.settings import Settings, SettingsError, read_settings
 from countertrain.history import EpochRecord, History
 from countertrain.parallel import ALONE, Ranks
 from countertrain.search.vae import VAE, fit_vae
@@ -213,9 +213,9 @@ def _read_settings(folder: Path) -> Settings:
     if not path.is_file():
         raise RunError(f"{folder} is not a run directory: it has no settings.toml; make one with: countertrain train")
     try:
-        return Settings.from_toml(path.read_text(encoding="utf-8"))
+        return read_settings(path)
     except SettingsError as error:
-        raise RunError(f"{path}: {error}") from error
+        raise RunError(str(error)) from error
 
 
 def _make_writable(folder: Path) -> None:

@@ -3,12 +3,13 @@
 import difflib
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "one_sentence", "parse_assignments"]
+__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "one_sentence", "parse_assignments", "read_settings"]
 
 
 class SettingsError(ValueError):
@@ -150,6 +151,18 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = value.strip()
     return parsed
+
+
+def read_settings(path: Path) -> Settings:
+    """Settings from a file as `to_toml` wrote them: settings.toml of a run, or chosen.toml of a tuning."""
+    if not path.is_file():
+        raise SettingsError(f"there is no file {path}; `countertrain tune` writes one, and so does every run")
+    try:
+        return Settings.from_toml(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is no text file, so it holds no settings") from error
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
 
 
 def one_sentence(error: ValidationError) -> str:
