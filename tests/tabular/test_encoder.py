@@ -265,8 +265,20 @@ def test_an_encoder_is_fitted_to_rows_with_values() -> None:
         Encoder.fit(schema, pd.DataFrame({"c": []}))
     with pytest.raises(ValueError, match="column 'c' has no value in the training rows; drop it"):
         Encoder.fit(schema, pd.DataFrame({"c": [math.nan]}))
-    with pytest.raises(ValueError, match="column 'c' has no bounds or no fill yet; use Encoder"):
+    with pytest.raises(ValueError, match="column 'c' leaves bounds, a fill or rare levels open; use En"):
         Encoder(schema, np.zeros(1), np.ones(1), ("float64",))
+
+
+def test_a_level_of_fewer_than_one_in_1000_training_rows_is_rare() -> None:
+    rows = pd.DataFrame({"c": ["a"] * 1996 + ["b"] * 2 + ["d", None]})
+    levels = Categorical(name="c", levels=("a", "b", "d", "e"), missing="level")
+    rare = [
+        Encoder.fit(Schema(columns=(column,)), rows).schema["c"].rare
+        for column in (levels, levels.model_copy(update={"rare": ()}), levels.model_copy(update={"rare": ("a",)}))
+    ]
+    assert rare == [("d", "e"), (), ("a",)]
+    again = Encoder.from_json(Encoder.fit(Schema(columns=(levels,)), rows).to_json())
+    assert again.constraints().transitions[0].tolist()[0] == [True, True, False, False, False]
 
 
 # --- the person's side ------------------------------------------------------------------------------------------------

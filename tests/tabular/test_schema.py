@@ -165,6 +165,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Categorical(name="a", levels=("b", "c"), transitions={"b": ("d",)}),
         "column 'a': transitions name 'd', which is no level; there are 'b', 'c'",
     ),
+    "rare": (
+        lambda: Categorical(name="a", levels=("b", "c"), rare=("bb",)),
+        "column 'a': rare levels name 'bb', which is no level; did you mean 'b'?",
+    ),
     "kind": (lambda: Schema.from_toml("[[columns]]\nname = 'a'"), "every column needs a kind, 'numeric', 'categ"),
     "other kind": (lambda: Schema.from_toml("[[columns]]\nkind = 'text'"), "every column needs a kind"),
     "key": (lambda: Schema.from_toml("colums = []"), "the schema has no setting 'colums'; did you mean 'columns'?"),
@@ -222,6 +226,7 @@ def columns(draw: st.DrawFn) -> Any:
         moves = st.dictionaries(st.sampled_from(names), st.lists(st.sampled_from(names)))
         keys = {"levels": values, "ordered": True, "transitions": draw(st.none() | moves), "unseen": "fill"}
         keys |= {"missing": draw(st.sampled_from(["refuse", "fill", "level"])), "fill": draw(st.sampled_from(values))}
+        keys |= {"rare": draw(st.none() | st.lists(st.sampled_from(names)))}
     else:
         keys = {"values": draw(levels)[:2]}
     try:
@@ -319,6 +324,14 @@ def test_missing_is_left_but_not_gone_to_unless_a_transition_says_so() -> None:
     assert moves(column.model_copy(update={"mutability": "increase"})) == ["a>b"]
     assert moves(column.model_copy(update={"mutability": "decrease"})) == ["b>a"]
     assert moves(column.model_copy(update={"transitions": {"a": ("missing",)}})) == ["a>missing"]
+
+
+def test_a_rare_level_is_kept_and_left_but_not_gone_to_unless_a_transition_says_so() -> None:
+    column = Categorical(name="c", levels=("a", "b", 0), rare=("0",))
+    assert moves(column) == ["a>b", "b>a", "0>a", "0>b"]
+    assert moves(column.within(["b", 0])) == ["a>b", "0>b"]
+    assert moves(column.model_copy(update={"transitions": {"a": ("0",)}})) == ["a>0"]
+    assert moves(column.model_copy(update={"rare": ()})) == ["a>b", "a>0", "b>a", "b>0", "0>a", "0>b"]
 
 
 def test_a_range_narrows_what_a_column_may_become() -> None:

@@ -310,6 +310,19 @@ def test_where_no_column_blocks_the_closest_attempt_is_returned(
     check(other, recourse)
 
 
+@pytest.mark.parametrize(("rare", "advised"), [(None, {"clerk", "smith"}), ((), {"king"})])
+def test_a_rare_level_is_not_advised_though_it_would_help_most(rare: tuple[()] | None, advised: set[str]) -> None:
+    frame = pd.DataFrame({"income": np.arange(1_200.0), "job": ["clerk", "smith"] * 599 + ["king", "clerk"]})
+    schema = Schema.infer(frame).with_columns(job={"rare": rare})
+    clf = CounterfactualClassifier(schema, objective="bl", epochs=1).fit(frame, frame["income"] > 600)
+    king = clf.encoder_.features.index("job=king")
+    found = explain(with_model(clf, Rule({king: 9.0, 0: 1.0}, -3.0)), frame[100:200], True).table
+    assert set(found.values["job"]) == advised
+    assert set(found.valid) == {"king" in advised}
+    if rare is None:  # nor is it said that the column blocks
+        assert set(found.reason) == {"no counterfactual found within 100 steps; this is the closest attempt"}
+
+
 def test_an_option_short_of_tau_says_so(clf: CounterfactualClassifier) -> None:
     other, rows = refused(clf, Rule({1: 0.05}, -0.05))
     reasons = explain(other, rows).table.reason

@@ -13,6 +13,8 @@ from countertrain.tabular.sentences import plain
 
 __all__ = ["codes", "dtype", "fitted", "merged", "numbers", "series"]
 
+_RARE = 1e-3  # of the training rows: a level that fewer have is not advised
+
 
 def numbers(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
     """(n,), with missing values filled in or refused."""
@@ -54,8 +56,11 @@ def fitted(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") ->
     if column.settled:
         return column
     places = _places(column, values)
-    counts = np.bincount(places[places >= 0], minlength=1)
-    return column.model_copy(update={"fill": column.levels[int(counts.argmax())]})
+    counts = np.bincount(places[places >= 0], minlength=len(column.levels))
+    if isinstance(column, Categorical) and column.rare is None:
+        rare = tuple(column.labels[place] for place in np.flatnonzero(counts < _RARE * len(values)))
+        column = column.model_copy(update={"rare": rare})
+    return column if column.settled else column.model_copy(update={"fill": column.levels[int(counts.argmax())]})
 
 
 def dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:

@@ -172,7 +172,12 @@ class Categorical(BaseModel):
     ordered: bool = False
     mutability: Mutability = "both"
     transitions: dict[str, tuple[str, ...]] | None = None
-    """Where a person at a level may go, both as texts; a level left out may go nowhere. None: anywhere."""
+    """Where a person at a level may go, both as texts; a level left out may go nowhere. None: to any but rare ones."""
+    rare: tuple[str, ...] | None = None
+    """Levels, as texts, that may be kept but are not advised unless a transition leads there.
+
+    None: those of fewer than one in 1,000 training rows.
+    """
     missing: Literal["refuse", "fill", "level"] = "refuse"
     """'level': missing is a level of its own, which people may leave, but not go to unless a transition says so."""
     unseen: Literal["refuse", "fill"] = "refuse"
@@ -186,14 +191,25 @@ class Categorical(BaseModel):
             raise ValueError(f"mutability {self.mutability!r} needs levels in an order; declare ordered=True")
         for start, ends in (self.transitions or {}).items():
             for label in (start, *ends):
-                if label not in self.labels:
-                    raise ValueError(f"transitions name {label!r}, which is no level; {suggestion(label, self.labels)}")
+                self._check_label("transitions", label)
+        for label in self.rare or ():
+            self._check_label("rare levels", label)
         return self
+
+    def _check_label(self, who: str, label: str) -> None:
+        if label not in self.labels:
+            raise ValueError(f"{who} name {label!r}, which is no level; {suggestion(label, self.labels)}")
 
     @property
     def settled(self) -> bool:
         """Whether nothing is left open for training rows to say."""
-        return "fill" not in (self.missing, self.unseen) or self.fill is not None
+        return self.rare is not None and ("fill" not in (self.missing, self.unseen) or self.fill is not None)
+
+    @property
+    def unadvised(self) -> set[str]:
+        """The labels that nobody is told to go to: missing and rare ones, unless a transition leads there."""
+        named = {end for ends in (self.transitions or {}).values() for end in ends}
+        return {*self.labels[len(self.levels) :], *(self.rare or ())} - named
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -204,8 +220,7 @@ class Categorical(BaseModel):
         """(L, L), one row and one column a label: row a says where a person at level a may go, or stay."""
         n, labels = len(self.levels), self.labels
         if self.transitions is None:
-            allowed = np.ones((len(labels), len(labels)), dtype=bool)
-            allowed[:, n:] = False
+            allowed = np.tile([label not in self.unadvised for label in labels], (len(labels), 1))
         else:
             allowed = np.array([[b in self.transitions.get(a, ()) for b in labels] for a in labels])
         if self.mutability == "none":

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A schema whose bounds and fills are all known, with the scale of its numbers and the types of its columns.
+    """A schema that leaves nothing open, with the scale of its numbers and the types of its columns.
 
     Numbers are standardised, levels one-hot coded, and truth values are 0 or 1.
     """
@@ -42,7 +42,9 @@ class Encoder:
             raise ValueError("the centres and scales of an encoder must be finite, and its scales positive")
         unknown = [column.name for column in self.schema.columns if not column.settled]
         if unknown:
-            raise ValueError(f"column {unknown[0]!r} has no bounds or no fill yet; use Encoder.fit with training rows")
+            raise ValueError(
+                f"column {unknown[0]!r} leaves bounds, a fill or rare levels open; use Encoder.fit with training rows"
+            )
 
     @classmethod
     def fit(cls, schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> Self:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints
 from countertrain.tabular.encoder import Encoder
-from countertrain.tabular.schema import MISSING, Categorical, Numeric
+from countertrain.tabular.schema import Categorical, Numeric
 
 __all__ = ["Grid", "Reach"]
 
@@ -80,7 +80,7 @@ class Grid:
     centre: Tensor  # (D,) float64
     scale: Tensor  # (D,)
     step: Tensor  # (D,) in the user's units; 1 for a level
-    lower: Tensor  # (D,) the domain of the schema, encoded; nobody can be told to go missing
+    lower: Tensor  # (D,) the domain of the schema, encoded, without the levels that nobody is told to go to
     upper: Tensor  # (D,)
     weight: Tensor  # (D,) of a difference in the cost: 1, or 1/2 where two features of a category change together
     digits: tuple[tuple[str, int], ...]
@@ -100,7 +100,7 @@ class Grid:
         step = [10.0 ** -digits[i] if i in digits else getattr(c, "step", None) or 1.0 for i, c in enumerate(columns)]
         width = np.bincount(column_of)
         domain = encoder.constraints()
-        gone = [f"{c.name}={MISSING}" for c in columns if isinstance(c, Categorical) and c.missing == "level"]
+        unadvised = {f"{c.name}={label}" for c in columns if isinstance(c, Categorical) for label in c.unadvised}
         return cls(
             column_of=torch.from_numpy(column_of),
             number=torch.tensor([isinstance(c, Numeric) for c in columns])[column_of],
@@ -108,7 +108,7 @@ class Grid:
             scale=torch.from_numpy(spread[column_of]),
             step=torch.tensor(step, dtype=torch.float64)[column_of],
             lower=domain.lower,
-            upper=domain.upper.where(torch.tensor([name not in gone for name in encoder.features]), 0.0),
+            upper=domain.upper.where(torch.tensor([name not in unadvised for name in encoder.features]), 0.0),
             weight=torch.from_numpy(np.where(width > 1, 0.5, 1.0)[column_of]),
             digits=tuple((columns[i].name, n) for i, n in digits.items()),
         )
