@@ -3,22 +3,31 @@
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["cross_entropy", "energy", "predict"]
+__all__ = ["cross_entropy", "energy", "log_probabilities", "of_label", "predict"]
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Logarithm of the probability of each class, classes first: (..., n, K) logits -> (..., K, n).
+
+    The soft-max runs over the last but one axis: with few classes and many rows that is several times faster than over
+    the last one.
+    """
+    return functional.log_softmax(logits.transpose(-1, -2), dim=-2)
+
+
+def of_label(values: Tensor, label: Tensor) -> Tensor:
+    """The value of each row's label: (..., K, n) values and (..., n) labels -> (..., n)."""
+    return values.gather(-2, label.unsqueeze(-2)).squeeze(-2)
 
 
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """Cross-entropy of each row, unreduced: (..., n, K) logits and (..., n) labels -> (..., n).
-
-    The soft-max runs over the last but one axis of the transposed logits: with few classes and
-    many rows that is several times faster than over the last one.
-    """
-    log_p = functional.log_softmax(logits.transpose(-1, -2), dim=-2)  # (..., K, n)
-    return -log_p.gather(-2, label.unsqueeze(-2)).squeeze(-2)
+    """Cross-entropy of each row, unreduced: (..., n, K) logits and (..., n) labels -> (..., n)."""
+    return -of_label(log_probabilities(logits), label)
 
 
 def energy(logits: Tensor, label: Tensor) -> Tensor:
     """Energy of each row under the classifier read as an energy-based model: E(x, y) = -M(x)[y]."""
-    return -logits.transpose(-1, -2).gather(-2, label.unsqueeze(-2)).squeeze(-2)
+    return -of_label(logits.transpose(-1, -2), label)
 
 
 def predict(logits: Tensor) -> Tensor:

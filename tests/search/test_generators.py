@@ -7,7 +7,7 @@ from countertrain.losses import energy
 from countertrain.search.generator import Generator
 from countertrain.search.generators import EnergyPenalty, distance, eccco, generic, revise
 from countertrain.search.rules import SGD, Adam
-from countertrain.search.state import SearchState
+from countertrain.search.state import Penalty, SearchState
 from countertrain.search.vae import fit_vae
 from countertrain.testing import check_generator, toy_rows
 
@@ -17,7 +17,7 @@ def state(step: int = 1, n_steps: int = 30) -> SearchState:
     x = torch.tensor([[[1.0, -2.0], [1.0, 1.5]]])
     logits = torch.tensor([[[1.0, 2.0, 3.0], [-4.0, 0.0, 4.0]]])
     target = torch.tensor([[2, 0]])
-    return SearchState(x, logits, energy(logits, target), (x - factual).abs(), factual, target, step, n_steps)
+    return SearchState(x, logits, energy(logits, target), x - factual, factual, target, step, n_steps)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,22 @@ def test_the_step_number_that_penalties_see_runs_from_1_to_t(model: nn.Module) -
     x, y = toy_rows()
     Generator(((1e-9, spy),), n_steps=4, tau=0.9999)(model, x, (y + 1) % 3)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("weight", [3.0, torch.tensor([3.0])])
+def test_a_penalty_that_does_not_know_its_slopes_is_differentiated(model: nn.Module, weight: float) -> None:
+    x, y = toy_rows()
+    model, x, target = model.double(), x.double(), (y + 1) % 3
+    egy = EnergyPenalty()
+
+    def found(*penalties: Penalty) -> torch.Tensor:
+        return Generator([(weight, penalty) for penalty in penalties], tau=0.9999)(model, x, target).x
+
+    knowing = found(distance, egy)
+    torch.testing.assert_close(found(lambda s: distance(s), lambda s: egy(s)), knowing, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found(lambda s: distance(s) + egy(s)), knowing, rtol=0, atol=1e-12)
+    assert not torch.allclose(found(distance), knowing)
+    torch.testing.assert_close(found(lambda s: torch.zeros_like(s.energy)), found())
 
 
 def test_defaults_are_those_that_produced_the_tables() -> None:

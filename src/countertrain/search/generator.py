@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
-from countertrain.losses import cross_entropy, energy
+from countertrain.losses import cross_entropy, energy, log_probabilities, of_label
 from countertrain.population import Model, Population, Weight, as_population, member, per_model
 from countertrain.search.compiling import compiled
 from countertrain.search.rules import SGD
@@ -18,7 +18,7 @@ from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchSt
 __all__ = ["Generator"]
 
 _BUDGET = 2**20  # numbers in one tensor of rows: 4 MB of float32, still in cache; more rows go one part after another
-_WIDE = 128  # features from which a look at all rows is cheaper than a copy of them
+_WIDE = 16  # features from which a look at all rows is cheaper than a copy of them
 _LOOK_EVERY = 3  # steps between two looks at how many rows still move
 _WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
 
@@ -100,7 +100,7 @@ class Generator:
         size = len(factual)
         factual, target = factual[:, part], target[:, part]
         if population.rows_last:
-            factual = factual.transpose(1, 2).contiguous().transpose(1, 2)
+            factual = _rows_last(factual)
 
         def share(weight: Weight) -> float | Tensor:
             value = per_model(weight, size, factual)
@@ -108,6 +108,8 @@ class Generator:
 
         z = self.space.encode(factual)
         low, high = (None, None) if constraints is None else constraints.rows(part).to(factual).box(factual)
+        if population.rows_last and low is not None and high is not None:
+            low, high = _rows_last(low), _rows_last(high)
         return _Pool(
             z=z,
             x=factual,
@@ -154,28 +156,44 @@ class Generator:
             with torch.enable_grad():
                 x = pool.x.detach().requires_grad_()
                 logits = population(x)  # (P, n, K)
-                if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
-                    raise _shapes(logits, pool.target)
-                e = energy(logits, pool.target)  # (P, n)
-                yloss = logits.logsumexp(-1) + e  # cross-entropy
-                moved = (x - pool.factual).abs()  # (P, n, D)
-                state = SearchState(x, logits, e, moved, pool.factual, pool.target, first + k, self.n_steps)
-                grad = self._gradient(yloss, pool.weights, state)
-            pool = pool.seen(yloss.detach(), moved.detach())
+            if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
+                raise _shapes(logits, pool.target)
+            state = _state(pool, pool.x, logits.detach(), first + k, self.n_steps)
+            log_p = log_probabilities(state.logits)  # (P, K, n)
+            by_logits, by_x = self._slopes(pool.weights, state, log_p)
+            (grad,) = torch.autograd.grad(logits, x, by_logits.transpose(1, 2))
+            for weight, slopes in by_x:
+                grad = _added(grad, weight, slopes)
+            pool = pool.seen(of_label(log_p, pool.target).neg(), state.change.abs())
             z, memory = self._moved(pool, grad, first + k)
             x = _choose(pool.mature, pool.x, self._placed(pool, z, constraints))  # mature rows stay where they are
             pool = replace(pool, z=z, x=x, memory=memory, n_steps=pool.n_steps + ~pool.mature)
         return pool
 
-    def _gradient(self, yloss: Tensor, weights: Sequence[float | Tensor], state: SearchState) -> Tensor:
-        """Gradient of the search objective at each row; rows are summed, so each sees its own."""
-        loss = yloss
+    def _slopes(
+        self, weights: Sequence[float | Tensor], state: SearchState, log_p: Tensor
+    ) -> tuple[Tensor, list[tuple[float | Tensor, Tensor]]]:
+        """Derivatives of the search objective at each row: by its logits, (P, K, n), and beside them by x, (P, n, D).
+
+        The latter come with their weights. Only the model itself is left to autograd, and what penalties do not know of
+        their derivatives.
+        """
+        by_energy: float | Tensor = 1.0  # cross-entropy is the logsumexp of the logits plus the energy
+        by_logits, by_x = log_p.exp(), []
         for weight, (_, penalty) in zip(weights, self.penalties, strict=True):
-            if isinstance(weight, float):
-                loss = torch.add(loss, penalty(state), alpha=weight) if weight else loss
+            if isinstance(weight, float) and not weight:
+                continue
+            if hasattr(penalty, "slopes"):
+                slopes = penalty.slopes(state)
+                if slopes.by_energy is not None:
+                    by_energy = weight * slopes.by_energy + by_energy
+                more = slopes.by_x
             else:
-                loss = torch.addcmul(loss, penalty(state), weight)
-        return torch.autograd.grad(loss, state.x, torch.ones_like(loss))[0]
+                more, logits = _differentiated(penalty, state)
+                by_logits = by_logits if logits is None else _added(by_logits.mT, weight, logits).mT
+            by_x += [] if more is None else [(weight, more)]
+        drop = by_energy if isinstance(by_energy, Tensor) else torch.full_like(state.energy, by_energy)
+        return by_logits.scatter_add(1, state.target.unsqueeze(1), drop.neg().unsqueeze(1)), by_x
 
     def _placed(self, pool: "_Pool", z: Tensor, constraints: Constraints | None) -> Tensor:
         """The admissible row of each state z."""
@@ -239,9 +257,39 @@ class _Pool:
         )
 
 
+def _rows_last(x: Tensor) -> Tensor:
+    """x (P, n, D) as it was, lying in memory as (P, D, n)."""
+    return x.mT.contiguous().mT
+
+
+def _state(pool: _Pool, x: Tensor, logits: Tensor, step: int, n_steps: int) -> SearchState:
+    return SearchState(
+        x, logits, energy(logits, pool.target), x - pool.factual, pool.factual, pool.target, step, n_steps
+    )
+
+
+def _differentiated(penalty: Penalty, state: SearchState) -> tuple[Tensor | None, Tensor | None]:
+    """Derivatives of a penalty by x, (P, n, D), and by the logits, (P, n, K); None where it does not depend on them."""
+    with torch.enable_grad():
+        x, logits = state.x.detach().requires_grad_(), state.logits.detach().requires_grad_()
+        e = energy(logits, state.target)
+        loss = penalty(replace(state, x=x, logits=logits, energy=e, change=x - state.factual))
+        if not loss.requires_grad:
+            return None, None
+        by_x, by_logits = torch.autograd.grad(loss, (x, logits), torch.ones_like(loss), allow_unused=True)
+    return by_x, by_logits
+
+
+def _added(total: Tensor, weight: float | Tensor, slopes: Tensor) -> Tensor:
+    """total + weight * slopes, both (P, n, ...), the weight one for all rows or one a row."""
+    if isinstance(weight, float):
+        return torch.add(total, slopes, alpha=weight)
+    return torch.addcmul(total, weight.unsqueeze(-1), slopes)
+
+
 def _choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
     """Rows of `these` where `which` (P, n) says so, else of `those`; wide rows are not copied where all agree."""
-    if those.device.type == "cpu" and those.shape[-1] > _WIDE:
+    if those.device.type == "cpu" and those.shape[-1] > _WIDE and not torch.compiler.is_compiling():
         if which.all():
             return these
         if not which.any():

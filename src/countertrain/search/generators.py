@@ -8,15 +8,26 @@ from countertrain.population import Weight
 from countertrain.search.generator import Generator
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace, LatentSpace
-from countertrain.search.state import SearchState, StateSpace, StepRule
+from countertrain.search.state import SearchState, Slopes, StateSpace, StepRule
 from countertrain.search.vae import VAE
 
-__all__ = ["EnergyPenalty", "distance", "eccco", "generic", "revise"]
+__all__ = ["Distance", "EnergyPenalty", "distance", "eccco", "generic", "revise"]
 
 
-def distance(state: SearchState) -> Tensor:
+@dataclass(frozen=True)
+class Distance:
     """How far a row has moved: the l1 distance to its factual, summed over features."""
-    return state.moved.sum(-1)
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        return state.change.abs().sum(-1)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """A step up or down, whichever leads away from the factual."""
+        return Slopes(by_x=state.change.sign())
+
+
+distance = Distance()
 
 
 @dataclass(frozen=True)
@@ -31,9 +42,16 @@ class EnergyPenalty:
 
     def __call__(self, state: SearchState) -> Tensor:
         """Penalty of each row, (P, n)."""
-        e = state.energy
-        phi = self.phi(state.step, state.n_steps) if self.schedule else 1.0
+        e, phi = state.energy, self._phi(state)
         return e * (phi + phi * self.rho * e)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """phi (1 + 2 rho E)."""
+        phi = self._phi(state)
+        return Slopes(by_energy=phi + 2 * phi * self.rho * state.energy)
+
+    def _phi(self, state: SearchState) -> float:
+        return self.phi(state.step, state.n_steps) if self.schedule else 1.0
 
     @staticmethod
     def phi(k: int, n_steps: int) -> float:

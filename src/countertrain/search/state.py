@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-__all__ = ["Counterfactuals", "Memory", "Penalty", "SearchState", "StateSpace", "StepRule"]
+__all__ = ["Counterfactuals", "Memory", "Penalty", "SearchState", "Slopes", "StateSpace", "StepRule"]
 
 Memory = tuple[Tensor, ...]
 """What a step rule remembers, one entry a row: tensors of shape (P, n, L)."""
@@ -18,13 +18,21 @@ class SearchState:
     x: Tensor  # (P, n, D)
     logits: Tensor  # (P, n, K)
     energy: Tensor  # (P, n) of the target class, E(x, y) = -M(x)[y]
-    moved: Tensor  # (P, n, D) = |x - factual|
+    change: Tensor  # (P, n, D) = x - factual
     factual: Tensor  # (P, n, D)
     target: Tensor  # (P, n)
     step: int
     """k, the number of the step about to be made: 1 on the first."""
     n_steps: int
     """T, the most steps a row may make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """Derivatives of a penalty by what it depends on, for each row."""
+
+    by_energy: Tensor | None = None  # (P, n)
+    by_x: Tensor | None = None  # (P, n, D), the logits held fixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +48,11 @@ class Counterfactuals:
 
 
 class Penalty(Protocol):
-    """A term of the search objective, Eq. (general): one number a row, rows independent of one another."""
+    """A term of the search objective, Eq. (general): one number a row, rows independent of one another.
+
+    One that knows its own derivatives has a method `slopes(state) -> Slopes`, too, and costs less; others are
+    differentiated by autograd.
+    """
 
     def __call__(self, state: SearchState, /) -> Tensor:
         """Penalty of each row, (P, n)."""
