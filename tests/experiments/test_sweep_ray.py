@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,16 @@ def test_a_sweep_outlives_one_of_its_two_nodes_and_then_a_worker(cluster: Any, t
         row = table.set_index("run").loc[name]
         for outcome in ("accuracy", "ip", "cost", "mature"):
             assert row[outcome] == pytest.approx(alone.outcomes[outcome], rel=1e-3, abs=2e-3), outcome
+
+
+def test_a_client_address_without_the_client_is_answered_with_the_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(ValueError) as error:
+        RayTasks("ray://127.0.0.1:10001")
+    assert str(error.value) == ("ray:// addresses need Ray's client; install it with: pip install 'countertrain[ray]'")
+    RayTasks("127.0.0.1:6379")
 
 
 def test_an_address_without_ray_is_answered_soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

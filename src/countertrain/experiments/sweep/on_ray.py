@@ -1,6 +1,7 @@
 """Workers that are Ray tasks, on a cluster that runs already or on one of this machine."""
 
 import importlib
+import importlib.util
 import itertools
 import os
 import socket
@@ -24,6 +25,7 @@ __all__ = ["RayTasks"]
 
 _CONNECT, _ANSWER = 10.0, 60.0  # seconds for a cluster to take a call, and to answer as one
 _HERE = ("", "local")
+_CLIENT = "ray://"
 
 
 class RayTasks:
@@ -36,6 +38,8 @@ class RayTasks:
         except ModuleNotFoundError as error:
             raise ValueError("--backend ray needs Ray; install it with: pip install 'countertrain[ray]'") from error
         self._address = address or os.environ.get("RAY_ADDRESS", "")
+        if self._address.startswith(_CLIENT) and importlib.util.find_spec("grpc") is None:
+            raise ValueError(f"{_CLIENT} addresses need Ray's client; install it with: pip install 'countertrain[ray]'")
         self._cpus = cpus
         self._jobs: dict[Any, tuple[int, Job]] = {}
         self._numbers = itertools.count()
@@ -131,12 +135,12 @@ def _from_anywhere(run: Settings) -> Settings:
 
 def _knock(address: str) -> None:
     """Make sure that Ray is there; it would try for minutes by itself."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.removeprefix(_CLIENT).rpartition(":")
     if not host or not port.isdecimal():
         raise SweepError(f"--address is given as HOST:PORT or ray://HOST:PORT; got {address!r}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
-        if not address.startswith("ray://"):  # whose client has a limit of its own
+        if not address.startswith(_CLIENT):  # whose client has a limit of its own
             ask = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
             subprocess.run(ask, check=True, capture_output=True, text=True, timeout=_ANSWER)
     except subprocess.TimeoutExpired as error:
