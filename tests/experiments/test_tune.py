@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -226,8 +227,9 @@ def test_the_command_writes_front_trials_and_chosen_settings(
     monkeypatch.chdir(tmp_path)
     sets = [part for name, value in SMALL.items() if name != "seeds" for part in ("--set", f"{name}={value}")]
     args = ["tune", "moons", "--minimise", "ip", "cost", "--trials", "3", "--seeds", "1", "--batch", "3", *sets]
+    own = ["--range", "tau=0.6:0.65", "--set", "hidden=[4]", "--set", "lambda_div=0.3"]
     with pytest.raises(SystemExit) as stop:
-        main([*args, "--constraint", "accuracy >= 0.1", "--out", "t"])
+        main([*args, "--constraint", "accuracy >= 0.1", "--out", "t", *own])
     assert stop.value.code == 0
     out = capsys.readouterr().out
     assert "Pareto front on validation rows" in out
@@ -238,4 +240,17 @@ def test_the_command_writes_front_trials_and_chosen_settings(
         "study.db",
         "trials.csv",
     }
-    assert Settings.from_toml(Path("t/chosen.toml").read_text()).objective == "ct"
+    chosen = Settings.from_toml(Path("t/chosen.toml").read_text())
+    assert (chosen.objective, chosen.hidden, chosen.lambda_div) == ("ct", (4,), 0.3)
+    trials = pd.read_csv("t/trials.csv")
+    assert trials["tau"].between(0.6, 0.65).all()
+    assert "hidden" not in trials
+    assert "lambda_div" not in trials
+
+
+@pytest.mark.parametrize("text", ["tau", "tau=0.5", "tau=0.9:0.5", "tau=a:b", "hidden=1:2", "lambda_div=0:1"])
+def test_a_range_that_makes_no_sense_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "moons", "--range", text])
+    assert stop.value.code == 2
+    assert f"got '{text}'" in " ".join(capsys.readouterr().err.split())

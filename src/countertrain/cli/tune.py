@@ -9,10 +9,11 @@ import typer
 from countertrain.checkpoint import write_text
 from countertrain.cli.app import app
 from countertrain.console import console, counting, frame_table
+from countertrain.experiments.build import VARYING
 from countertrain.experiments.figures import pareto
 from countertrain.experiments.settings import Settings, parse_assignments
 from countertrain.experiments.track import find_tracker, show_finished
-from countertrain.experiments.tune import METRICS, Bound, Goal, Tuned
+from countertrain.experiments.tune import METRICS, SPACE, Bound, Goal, Tuned
 from countertrain.experiments.tune import tune as run_tune
 
 __all__: list[str] = []
@@ -42,6 +43,9 @@ def tune(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="A setting that all trials share, e.g. --set n_ce=1000.")
     ] = None,
+    ranges: Annotated[
+        list[str] | None, typer.Option("--range", help="Where a setting is searched, e.g. --range tau=0.8:0.95.")
+    ] = None,
     storage: Annotated[
         str | None, typer.Option(help="Optuna storage URL to share among machines; SQLite in --out if left out.")
     ] = None,
@@ -55,7 +59,9 @@ def tune(
     """
     goal = Goal(tuple(minimise or ("ip", "cost")), tuple(map(Bound.parse, constraint or ["accuracy >= bl - 0.01"])))
     overrides = {"objective": objective, "immutable": immutable or [], "seeds": list(range(seeds))}
-    settings = Settings.resolve(data, overrides | parse_assignments(assignments or []))
+    shared = parse_assignments(assignments or [])
+    settings = Settings.resolve(data, overrides | shared)
+    space = SPACE.narrowed(_ranges(ranges or []), fixed=shared)
     folder = out or Path("runs") / f"tune-{Path(data).stem}"
     tracker = find_tracker(track)
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,6 +69,7 @@ def tune(
         tuned = run_tune(
             settings,
             goal=goal,
+            space=space,
             trials=trials,
             batch=batch,
             cost_immutable=cost_immutable or (),
@@ -75,6 +82,24 @@ def tune(
         run = settings.model_copy(update={str(k): v for k, v in trial.items() if k in Settings.model_fields})
         show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in METRICS})
     _write(tuned, goal, folder)
+
+
+def _ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
+    """`["tau=0.8:0.95"]` as ranges."""
+    parsed = {}
+    for text in texts:
+        name, _, ends = text.partition("=")
+        try:
+            low, high = map(float, ends.split(":"))
+        except ValueError:
+            low, high = 1.0, 0.0
+        if name not in VARYING or not 0 < low < high:
+            raise ValueError(
+                f"a range is given as NAME=LOW:HIGH, for example tau=0.8:0.95, with 0 < LOW < HIGH and one of "
+                f"{', '.join(VARYING[1:])}; got {text!r}"
+            )
+        parsed[name] = low, high
+    return parsed
 
 
 def _finished(tuned: Tuned) -> pd.DataFrame:

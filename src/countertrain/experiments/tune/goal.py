@@ -52,8 +52,8 @@ class Goal:
             raise ValueError(f"minimise takes one or more of {', '.join(METRICS)}; got {', '.join(self.minimise)!r}")
 
     def loss(self, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> float:
-        """One number for choosing among good trials: the mean logarithm of the ratios to the conventional model."""
-        return float(np.mean([np.log(max(metrics[m], 1e-12) / max(baseline[m], 1e-12)) for m in self.minimise]))
+        """One number for choosing among good trials: the mean of the ratios to the conventional model."""
+        return float(np.mean([metrics[m] / max(baseline[m], 1e-12) for m in self.minimise]))
 
     def ranking(self, trials: Sequence[Mapping[str, float]], baseline: Mapping[str, float]) -> list[int]:
         """Places of trials, best first: those that clear every bar by loss, then the others by how far they miss."""

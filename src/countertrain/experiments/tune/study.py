@@ -5,10 +5,10 @@ Only training and validation rows are ever looked at; the test rows stay unseen.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -42,6 +42,13 @@ class Space:
         for name in self.ranges:
             if name not in VARYING:
                 raise ValueError(f"{name} cannot vary within a population; make it one of the choices")
+
+    def narrowed(self, ranges: Mapping[str, tuple[float, float]], fixed: Collection[str] = ()) -> Self:
+        """The space with some ranges of one's own, and without what is fixed for all trials."""
+        return type(self)(
+            {name: ends for name, ends in {**self.ranges, **ranges}.items() if name not in fixed},
+            {name: values for name, values in self.choices.items() if name not in fixed},
+        )
 
 
 SPACE = Space(
