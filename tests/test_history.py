@@ -21,6 +21,14 @@ def test_an_unknown_metric_is_refused_with_those_that_there_are() -> None:
         History()["yloss"]
 
 
+def test_compiling_is_kept_apart_and_only_where_there_was_any() -> None:
+    compiled = EpochRecord(1, 2, 0.5, {"yloss": [0.7]}, 21.5)
+    assert compiled.as_json() == {"epoch": 1, "n_epochs": 2, "seconds": 0.5, "compile_seconds": 21.5, "yloss": [0.7]}
+    assert EpochRecord.from_json(compiled.as_json()) == compiled
+    assert "compile_seconds" not in FIRST.as_json()
+    assert History.merged([History([compiled]), History([compiled])], "why").records[0].compile_seconds == 43
+
+
 def test_a_record_survives_json() -> None:
     assert EpochRecord.from_json(json.loads(json.dumps(FIRST.as_json()))) == FIRST
     back = EpochRecord.from_json(json.loads(json.dumps(SECOND.as_json())))

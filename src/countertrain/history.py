@@ -1,7 +1,7 @@
 """What training leaves to read: one record an epoch, one number a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 __all__ = ["EpochRecord", "History"]
@@ -15,16 +15,20 @@ class EpochRecord:
     n_epochs: int
     seconds: float
     metrics: Mapping[str, Sequence[float]]
+    compile_seconds: float = 0.0
+    """Spent on compiling, apart from `seconds`."""
 
     def as_json(self) -> dict[str, Any]:
         """A flat dictionary for a line of history.jsonl."""
-        return {"epoch": self.epoch, "n_epochs": self.n_epochs, "seconds": self.seconds, **self.metrics}
+        apart = {"compile_seconds": self.compile_seconds} if self.compile_seconds else {}
+        return {"epoch": self.epoch, "n_epochs": self.n_epochs, "seconds": self.seconds, **apart, **self.metrics}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """The record of such a line."""
-        metrics = {k: v for k, v in line.items() if k not in ("epoch", "n_epochs", "seconds")}
-        return cls(line["epoch"], line["n_epochs"], line["seconds"], metrics)
+        known = [f.name for f in fields(cls) if f.name in line]
+        metrics = {name: values for name, values in line.items() if name not in known}
+        return cls(**{name: line[name] for name in known}, metrics=metrics)
 
 
 @dataclass
@@ -48,8 +52,8 @@ class History:
             metrics = {
                 name: [v for r in known for v in (r.metrics.get(name, nothing) if r else nothing)] for name in names
             }
-            seconds = sum(record.seconds for record in known if record)
-            records.append(EpochRecord(i + 1, max(r.n_epochs for r in known if r), seconds, metrics))
+            seconds, compiling = (sum(getattr(r, name) for r in known if r) for name in ("seconds", "compile_seconds"))
+            records.append(EpochRecord(i + 1, max(r.n_epochs for r in known if r), seconds, metrics, compiling))
         failures = {i: why for i, history in enumerate(histories) for why in history.failures.values()}
         return cls(records, failures, one_by_one)
 

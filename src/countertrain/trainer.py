@@ -18,7 +18,7 @@ from countertrain.objective import Objective, ct
 from countertrain.pairs import Group, Immature, Pairs, Sampler, pair_up
 from countertrain.parallel import ALONE, Ranks, Shared
 from countertrain.population import NotStackableError, Population, Weight, member
-from countertrain.search.compiling import compiled
+from countertrain.search.compiling import compile_seconds, compiled
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.state import Counterfactuals
@@ -174,7 +174,7 @@ class CounterfactualTrainer:
         validation: tuple[Tensor, Tensor] | None,
     ) -> tuple[EpochRecord, dict[int, str]]:
         """One pass over the data (Alg. 1, lines 2-11): search, share out, descend."""
-        started = time.perf_counter()
+        started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
         population, size = state.population, len(state.population)
         batches = self._batches(state.sampler, size, x.device)
         searching = self.objective.needs_counterfactuals and state.epoch >= round(self.burn_in * self.epochs)
@@ -208,8 +208,9 @@ class CounterfactualTrainer:
             metrics |= _scores(state.model, *validation, "validation")
         epoch = state.epoch + 1
         bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, population, metrics["train_loss"], epoch)
-        seconds = time.perf_counter() - started
-        record = EpochRecord(epoch, self.epochs, seconds, {k: v.tolist() for k, v in metrics.items()})
+        compiling = compile_seconds() - compiled_before if self.compiled else 0.0
+        seconds = time.perf_counter() - started - compiling
+        record = EpochRecord(epoch, self.epochs, seconds, {k: v.tolist() for k, v in metrics.items()}, compiling)
         return record, {i: why for i, why in bad.items() if i not in state.history.failures}
 
     def _search(

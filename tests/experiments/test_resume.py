@@ -1,5 +1,6 @@
 """A run that was stopped goes on as if it had never been; what must not be mixed is refused."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,6 +111,29 @@ def test_models_that_train_one_by_one_can_be_resumed(tmp_path: Path) -> None:
     mine, theirs = (load_file(tmp_path / name / "weights.safetensors") for name in ("killed", "unbroken"))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert not list((tmp_path / "killed").glob("*checkpoint*"))
+
+
+def test_a_run_goes_on_with_compiled_or_plain_code_as_it_began_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    real = module.build_trainer
+
+    def plain(*args: object, compiled: bool) -> object:  # compiling takes a minute
+        asked.append(compiled)
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "build_trainer", plain)
+    settings = small()
+    killed(settings, tmp_path / "plain")
+    train(settings, tmp_path / "plain", resume=True)
+    for compiled in (None, False):
+        with pytest.raises(RuntimeError, match="killed"):
+            train(settings, tmp_path / str(compiled), callbacks=[stop_after(2)], compiled=True)
+        train(settings, tmp_path / str(compiled), resume=True, compiled=compiled)
+    assert asked == [False, False, True, True, True, False]
+    noted = [json.loads((tmp_path / name / "environment.json").read_text())["compiled"] for name in ("plain", "None")]
+    assert noted == [False, True]
 
 
 def test_an_unfinished_run_cannot_be_opened(tmp_path: Path) -> None:

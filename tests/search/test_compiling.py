@@ -45,6 +45,9 @@ def test_a_model_trained_with_compiled_code_is_the_same_model() -> None:
         trainer.fit(m, x, y) for trainer, m in zip((plain, replace(plain, compiled=True)), models, strict=True)
     ]
     assert any(histories[0]["div"][-1])
+    for compiles, trained in ((True, histories[1]), (False, histories[0])):
+        assert (trained.records[0].compile_seconds > 0) == compiles
+        assert all(record.seconds > 0 for record in trained.records)  # compiling is apart
     for one, other in zip(models[0], models[1], strict=True):
         for a, b in zip(one.parameters(), other.parameters(), strict=True):
             assert torch.allclose(a, b, atol=1e-5)

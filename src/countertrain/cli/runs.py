@@ -70,8 +70,12 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in --out.")] = False,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile search and objective first; for long runs of small models.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile",
+            help="Compile search and objective first: for long runs of small models. --resume goes on as it began.",
+        ),
+    ] = None,
     track: Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")] = None,
 ) -> None:
     """Train models by counterfactual training (or conventionally), into a run directory.
@@ -114,6 +118,7 @@ def train(
                 callbacks=callbacks,
                 compiled=compiled,
                 ranks=Ranks.here(),
+                say=lambda text: typer.echo(f"... {text}", err=True),
             )
     except KeyboardInterrupt:
         typer.echo(
@@ -286,6 +291,8 @@ def _print_training(run: Run) -> None:
         said = [f"{name.replace('_', ' ')} {sum(v) / len(v):.3f}" for name, v in last.items() if "accuracy" in name]
         if "mature" in last:
             said.append(f"mature counterfactuals {sum(last['mature']) / len(last['mature']):.0%}")
-        console.print(f"{len(history)} epochs in {sum(r.seconds for r in history):.1f} s; " + ", ".join(said))
+        compiling = sum(record.compile_seconds for record in history)
+        apart = f" and {compiling:.0f} s of compiling" if compiling else ""
+        console.print(f"{len(history)} epochs in {sum(r.seconds for r in history):.1f} s{apart}; " + ", ".join(said))
     console.print(f"run directory: {run.folder}")
     console.print(f"[dim]next: countertrain evaluate {run.folder}   |   countertrain explain {run.folder} --row 0[/]")

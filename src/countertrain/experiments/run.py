@@ -18,6 +18,7 @@ from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors
 from countertrain.data import Dataset, load
 from countertrain.evaluation.protocol import Protocol, evaluate
 from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
+from countertrain.experiments.hint import compile_hint
 from countertrain.experiments.settings import Settings, SettingsError, read_settings
 from countertrain.history import EpochRecord, History
 from countertrain.parallel import ALONE, Ranks
@@ -87,11 +88,14 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
-    compiled: bool = False,
+    compiled: bool | None = None,
     ranks: Ranks = ALONE,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Train the models of these settings into a folder; a finished run is only opened.
 
+    `compiled` as in the trainer; None: as an unfinished run began, and a new one with plain code, of which `say` hears
+    where compiled code would be much faster.
     All ranks train together; the first one writes the files, and they are there when this returns on any.
     """
     data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
@@ -108,8 +112,13 @@ def train(
                 f"{folder} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
                 "to start anew"
             )
+    afresh = not (resume and begun)
+    if compiled is None:
+        compiled = not afresh and _began_compiled(folder)
+        callbacks = [*callbacks, *([] if compiled else [compile_hint(settings, data.n_features, say)])]
+    ranks.wait()  # nobody writes before all have read
     if ranks.first:
-        _begin(folder, settings, ranks, afresh=not (resume and begun))
+        _begin(folder, settings, ranks, afresh=afresh, compiled=compiled)
     ranks.wait()
     searching = settings.objective != "bl"
     vae = _vae(folder, settings, data, ranks) if settings.generator == "revise" and searching else None
@@ -156,7 +165,13 @@ def open_run(folder: Path) -> Run:
     return Run(folder, settings, data, models)
 
 
-def _begin(folder: Path, settings: Settings, ranks: Ranks, *, afresh: bool) -> None:
+def _began_compiled(folder: Path) -> bool:
+    """How an unfinished run was computed so far; one of before this was written down had no choice to record."""
+    path = folder / "environment.json"
+    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8")).get("compiled"))
+
+
+def _begin(folder: Path, settings: Settings, ranks: Ranks, *, afresh: bool, compiled: bool) -> None:
     """Make the folder ready for a run, new or resumed."""
     _make_writable(folder)
     if afresh:  # only what a run itself writes: the folder may hold files of others
@@ -164,7 +179,8 @@ def _begin(folder: Path, settings: Settings, ranks: Ranks, *, afresh: bool) -> N
         for leftover in (*folder.glob("checkpoint*.safetensors"), *(folder / name for name in written)):
             leftover.unlink(missing_ok=True)
     write_text(folder / "settings.toml", settings.to_toml())
-    write_text(folder / "environment.json", json.dumps(_environment() | {"ranks": ranks.size}, indent=2) + "\n")
+    environment = _environment() | {"ranks": ranks.size, "compiled": compiled}
+    write_text(folder / "environment.json", json.dumps(environment, indent=2) + "\n")
 
 
 def _finish(folder: Path, settings: Settings, history: History, models: Sequence[nn.Module]) -> None:

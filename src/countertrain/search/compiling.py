@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["compiled"]
+__all__ = ["compile_seconds", "compiled"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,3 +26,8 @@ def compiled(function: F) -> F:
             return fast(*args)
 
     return run  # type: ignore[return-value]  # the same signature
+
+
+def compile_seconds() -> float:
+    """What compiling has taken in this process so far."""
+    return float(torch._dynamo.utils.calculate_time_spent()["total_wall_time"])
