@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from countertrain.data import load
+from countertrain.data import load, load_frame
 from countertrain.data.files import DataFileError, cache_folder
 from countertrain.data.real import TABLES
 
@@ -78,6 +78,27 @@ def test_test_rows_are_the_last_fifth_of_the_file_in_file_order() -> None:
     assert data.test.y.tolist() == frame["target"].tolist()[-len(data.test) :]
     ages = data.original(data.test.x)[:, data.columns(["age"])].squeeze(1)
     assert np.allclose(ages, frame["age"].to_numpy()[-len(data.test) :], atol=1e-3)
+
+
+@needs_files
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_also_to_be_had_in_the_units_of_people(name: str) -> None:
+    (rows, labels), data, spec = load_frame(name), load(name), TABLES[name]
+    assert [*rows.columns] == [column for column in spec.columns if column != spec.target]
+    assert set(labels) == set(spec.classes)
+    assert not any(pd.api.types.is_numeric_dtype(rows[column]) for column in spec.categorical)
+    test = labels[-len(data.test) :]
+    assert [spec.classes[k] for k in data.test.y.tolist()] == test.tolist()
+    if name == "credit":
+        assert set(rows["MARRIAGE"]) == {"married", "single", "other", "code 0"}
+
+
+def test_a_table_of_another_name_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="'moons' is not the name of a table; there are adult, california, credit, gmsc"
+    ):
+        load_frame("moons")
 
 
 @needs_files

@@ -61,10 +61,22 @@ def test_the_report_is_one_page(folder: Path, tmp_path: Path) -> None:
     assert "http://" not in text.replace("http://www.w3.org", "")
 
 
+def test_that_nothing_matures_is_said_in_one_plain_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--label", "decision", "--epochs", 1, "--tau", 0.999, "--out", tmp_path / "m"]
+    assert run("fit", folder / "loans.csv", *options) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "counterfactuals reached" in line]
+    assert len(said) == 1
+    assert said[0].startswith("countertrain: warning: only 0.0% of the last epoch's")
+    assert said[0].endswith("raise n_steps or epochs")
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["fit", "{}/loans.csv", "--label", "decisio", "--out", "{}/n"], "did you mean 'decision'?"),
+        (["fit", "{}/loans.csv", "--out", "{}/n"], "--label must name the column of"),
         (["fit", "{}/nowhere.csv", "--label", "y", "--out", "{}/n"], "cannot be read as a CSV file with a header"),
         (["fit", "{}/loans.csv", "--label", "decision", "--out", "{}/m"], "holds models already"),
         (["fit", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "at least two classes with two rows each"),

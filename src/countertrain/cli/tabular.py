@@ -2,6 +2,9 @@
 
 import json
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -19,15 +22,16 @@ Project = Annotated[Path, typer.Argument(help="Folder that `countertrain fit` wr
 
 @app.command()
 def fit(
-    table: Annotated[Path, typer.Argument(help="CSV file with a header.")],
-    label: Annotated[str, typer.Option(help="Column to predict.")],
+    table: Annotated[Path, typer.Argument(help="CSV file with a header; or adult, california, credit or gmsc.")],
     out: Annotated[Path, typer.Option(help="Folder for both models and the held-out rows.")],
+    label: Annotated[str | None, typer.Option(help="Column to predict; a named table has its own.")] = None,
     immutable: Annotated[list[str] | None, typer.Option(help="A column people cannot change; repeatable.")] = None,
     increase: Annotated[list[str] | None, typer.Option(help="A column that can only grow; repeatable.")] = None,
     decrease: Annotated[list[str] | None, typer.Option(help="A column that can only shrink; repeatable.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
     schema: Annotated[Path | None, typer.Option(help="What the columns mean, as TOML; inferred if left out.")] = None,
     epochs: Annotated[int, typer.Option(min=1)] = 100,
+    tau: Annotated[float, typer.Option(help="Probability that counterfactuals are to reach in training.")] = 0.5,
     models: Annotated[int, typer.Option(help="Networks that decide together.", min=1)] = 1,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the models in --out.")] = False,
@@ -40,7 +44,7 @@ def fit(
     from countertrain.tabular.project import Project
     from countertrain.tabular.schema import Schema, check_names
 
-    frame = _read(table)
+    frame, label = _labelled(table, label)
     check_names(drop or [], frame.columns)
     frame = frame.drop(columns=drop or [])
     classifier = CounterfactualClassifier(
@@ -49,13 +53,15 @@ def fit(
         increase=increase or (),
         decrease=decrease or (),
         epochs=epochs,
+        tau=tau,
         n_models=models,
         random_state=seed,
         verbose=True,
     )
-    built = Project.build(
-        out, frame, label, classifier, seed=seed, overwrite=overwrite, say=lambda text: console.print(f"... {text}")
-    )
+    with _plain_warnings():
+        built = Project.build(
+            out, frame, label, classifier, seed=seed, overwrite=overwrite, say=lambda text: console.print(f"... {text}")
+        )
     for name, model in (("counterfactual training", built.classifier), ("conventional", built.baseline)):
         assert model is not None
         console.print(
@@ -128,6 +134,33 @@ def serve(
         raise ValueError(f"--token-env names {token_env}, which is not set; put the token into it")
     console.print(f"http://{host}:{port}  (stop with Ctrl-C)")
     run(folder, host=host, port=port, token=token)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """A training that did not go well is said in one line, without file and line number."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    def say(message: Warning | str, *place: object, **more: object) -> None:
+        typer.echo(f"countertrain: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", ConvergenceWarning)
+        warnings.showwarning = say
+        yield
+
+
+def _labelled(table: Path, label: str | None) -> tuple[pd.DataFrame, str]:
+    """A table by name or by path, and its column to predict."""
+    from countertrain.data.real import TABLES, load_frame
+
+    name = str(table)
+    if name in TABLES and not table.exists():
+        rows, labels = load_frame(name)
+        return rows.assign(**{TABLES[name].target: labels}), label or TABLES[name].target
+    if label is None:
+        raise ValueError(f"--label must name the column of {table} to predict")
+    return _read(table), label
 
 
 def _read(path: Path) -> pd.DataFrame:

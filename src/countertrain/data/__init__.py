@@ -2,5 +2,6 @@
 
 from countertrain.data.catalogue import catalogue, load
 from countertrain.data.dataset import Dataset, Split
+from countertrain.data.real import load_frame
 
-__all__ = ["Dataset", "Split", "catalogue", "load"]
+__all__ = ["Dataset", "Split", "catalogue", "load", "load_frame"]

@@ -3,8 +3,8 @@
 import gzip
 import hashlib
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from countertrain.data.dataset import Dataset, Split, hold_out
 from countertrain.data.files import DataFileError, content, fetch, find
 from countertrain.data.tabular import assemble
 
-__all__ = ["TABLES", "mnist", "table"]
+__all__ = ["TABLES", "load_frame", "mnist", "table"]
 
 _VALIDATION = 1000
 _BALANCING_SEED = 2025
@@ -42,6 +42,8 @@ class Table:
     """Whether the download has the published rows; else it is balanced anew, with a seed of our own."""
     protected: tuple[str, ...]
     categorical: tuple[str, ...] = ()
+    codes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Names of the levels of columns that hold codes; a code that its authors never explained has none."""
 
     @property
     def anew(self) -> str:
@@ -52,15 +54,14 @@ class Table:
 def table(name: str, *, data_seed: int = 42) -> Dataset:
     """A table in file order: the first 80 % of its rows for training and validation, the rest for test."""
     spec = TABLES[name]
-    path = find(spec.file) or find(spec.anew) or fetch(spec.anew, spec.source, lambda p: _download(spec, p), spec.file)
-    frame = _read(path, spec, published=path.name == spec.file)
+    frame, published = _found(spec)
     y = np.asarray(frame[spec.target] == spec.positive).astype(np.int64)
     known = np.arange(round(0.8 * len(frame)))
     held = hold_out(y[known], _VALIDATION, np.random.default_rng(data_seed))
     test = np.arange(len(known), len(frame))
     return assemble(
         name,
-        spec.title if path.name == spec.file else f"{spec.title}, balanced anew",
+        spec.title if published else f"{spec.title}, balanced anew",
         frame.drop(columns=spec.target),
         y,
         spec.classes,
@@ -69,6 +70,26 @@ def table(name: str, *, data_seed: int = 42) -> Dataset:
         categorical=spec.categorical,
         protected=spec.protected,
     )
+
+
+def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+    """The rows of a named table in people's units, with names for codes, and the class of each row by name."""
+    if name not in TABLES:
+        raise ValueError(f"{name!r} is not the name of a table; there are {', '.join(TABLES)}")
+    spec = TABLES[name]
+    frame, _ = _found(spec)
+    rows = frame.drop(columns=spec.target)
+    for column, known in spec.codes.items():
+        rows[column] = [known.get(code, f"code {code}") for code in rows[column]]
+    label = np.where(frame[spec.target] == spec.positive, *reversed(spec.classes))
+    return rows, pd.Series(label, index=rows.index, name=spec.target, dtype=object)
+
+
+def _found(spec: Table) -> tuple[pd.DataFrame, bool]:
+    """The table, and whether its rows are those of the published experiments."""
+    path = find(spec.file) or find(spec.anew) or fetch(spec.anew, spec.source, lambda p: _download(spec, p), spec.file)
+    published = path.name == spec.file
+    return _read(path, spec, published=published), published
 
 
 def mnist(*, data_seed: int = 42) -> Dataset:
@@ -245,6 +266,11 @@ TABLES: dict[str, Table] = {
         exact=False,
         protected=("AGE",),
         categorical=("SEX", "EDUCATION", "MARRIAGE"),
+        codes={
+            "SEX": {1: "male", 2: "female"},
+            "EDUCATION": {1: "graduate school", 2: "university", 3: "high school", 4: "other"},
+            "MARRIAGE": {1: "married", 2: "single", 3: "other"},
+        },
     ),
     "gmsc": Table(
         title="Give Me Some Credit (GMSC)",

@@ -53,7 +53,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `epochs`, `batch_size`, `learning_rate`: of the training; batches have 30 to 1000 rows, by the size of the table.
     - `n_ce`: counterfactuals searched an epoch; 1000, or all rows if there are fewer.
     - `lambda_div`, `lambda_adv`, `lambda_reg`: weights of divergence, adversarial loss and ridge in the objective.
-    - `tau`, `n_steps`, `step_size`: the probability to reach in the search, its most steps, and their size.
+    - `tau`, `n_steps`, `step_size`: the probability to reach in the search, its most steps, and their size. Only
+      counterfactuals that get there teach the model anything by divergence; where hardly any do, `fit` warns.
     - `n_neighbours`: a counterfactual is contrasted with the nearest of so many random rows of its target class.
     - `class_weight`: "balanced", or a weight by label, of which only the ratios matter; 1 where a label is left out.
     - `early_stopping`: hold out a `validation_fraction` of the rows, stop once their loss has not fallen for `patience`
@@ -86,13 +87,13 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         batch_size: int | None = None,
         learning_rate: float = 1e-3,
         n_ce: int | None = None,
-        lambda_div: float = 0.5,
+        lambda_div: float = 0.2,
         lambda_adv: float = 0.25,
         lambda_reg: float = 0.1,
-        tau: float = 0.75,
+        tau: float = 0.5,
         n_steps: int = 30,
         step_size: float = 0.1,
-        n_neighbours: int = 1,
+        n_neighbours: int = 16,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -141,6 +142,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         rng = check_random_state(self.random_state)
         weight = fitting.class_weights(self.class_weight, classes, codes)
         self.models_, self.history_ = self._train(encoder, x, torch.from_numpy(codes), weight, rng)
+        fitting.warn_if_immature(self.objective, self.history_)
         self.ensemble_ = fitting.as_one(self.models_)
         self.encoder_, self.classes_ = encoder, classes
         kept = fitting.sample_of_each_class(codes, _REFERENCE_ROWS, rng)

@@ -1,6 +1,7 @@
 """From the parameters of a classifier to what trains it: names become objects here."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from countertrain.history import History
 from countertrain.models import Ensemble, mlp
 from countertrain.objective import Objective, Term, advloss, ar, bl, cd, ct, yloss
 from countertrain.population import Population
@@ -39,12 +42,14 @@ __all__ = [
     "private_stream",
     "sample_of_each_class",
     "split",
+    "warn_if_immature",
 ]
 
 Module = nn.Module | Callable[[int, int], nn.Module]
 """A module to go on training from, or a callable (n_features, n_classes) that makes a new one."""
 Rows = NDArray[np.int64]
 Known = TypeVar("Known")
+_TOO_FEW = 0.05  # of the counterfactuals of an epoch, for the divergence to learn from
 
 
 def build_trainer(
@@ -183,6 +188,20 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
     exact = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
     with Population([model]).evaluating(), torch.no_grad():
         return functional_call(model, exact, (x.double(),))  # type: ignore[no-any-return]  # a module returns Any
+
+
+def warn_if_immature(objective: object, history: History) -> None:
+    """Warn where the divergence had next to nothing to learn from in the last epoch."""
+    if objective not in ("ct", "cd") or not history.records:
+        return
+    share = float(np.nanmean(history["mature"][-1]))  # NaN: a model that had stopped before
+    if share < _TOO_FEW:
+        warnings.warn(
+            f"only {share:.1%} of the last epoch's counterfactuals reached the probability tau, so that the divergence "
+            "had next to nothing to learn from; lower tau, or raise n_steps or epochs",
+            ConvergenceWarning,
+            stacklevel=3,  # where fit was called
+        )
 
 
 @contextmanager
