@@ -41,7 +41,7 @@ _ELEMENTWISE_OPTIMIZERS = (
     "Adagrad",
     "Adadelta",
 )
-_PART = 2**16  # rows scored together: there may be more of them in a file than memory can hold
+_PART = 2**14  # rows, of all models, scored together: their hidden units stay in cache, and a large file out of memory
 
 
 def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -176,7 +176,7 @@ class CounterfactualTrainer:
         """One pass over the data (Alg. 1, lines 2-11): search, share out, descend."""
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
         population, size = state.population, len(state.population)
-        batches = self._batches(state.sampler, size, x.device)
+        batches = self._batches(state.sampler, len(x))
         searching = self.objective.needs_counterfactuals and state.epoch >= round(self.burn_in * self.epochs)
         searches: list[dict[str, Tensor]] = []
         losses: list[dict[str, Tensor]] = []
@@ -189,7 +189,8 @@ class CounterfactualTrainer:
             n = n_ce // len(batches) + (i < n_ce % len(batches))
             if searching and self.generate == "batch" and n:
                 (group,) = self._search(state, x, y, constraints, n, searches).split(1)
-            total, values = loss(self.objective, state.model, x[rows], y[rows], group)
+            batch = (_taken(x, rows, size), _taken(y, rows, size))
+            total, values = loss(self.objective, state.model, *batch, group)
             losses.append({"loss": total.detach(), **{name: value.detach() for name, value in values.items()}})
             if self.on_nonfinite == "skip" and not torch.isfinite(total).all():
                 continue
@@ -239,13 +240,11 @@ class CounterfactualTrainer:
         x_plus = state.sampler.nearest(x, target, found.x, self.n_neighbours)
         return pair_up(found, y[rows], x_plus, constraints, self.immature)
 
-    def _batches(self, sampler: Sampler, size: int, device: torch.device) -> Sequence[Tensor]:
-        """Rows of each mini-batch, (P, b): consecutive ones, or a new order for each model and epoch."""
+    def _batches(self, sampler: Sampler, n_rows: int) -> Sequence[Tensor | slice]:
+        """Rows of each mini-batch: consecutive ones, the same for all models, or (P, b) of a new order a model."""
         if self.shuffle:
-            rows = sampler.factuals(sampler.n_rows)
-        else:
-            rows = torch.arange(sampler.n_rows, device=device).expand(size, -1)
-        return list(rows.split(self.batch_size, dim=1))
+            return sampler.factuals(n_rows).split(self.batch_size, dim=1)
+        return [slice(first, first + self.batch_size) for first in range(0, n_rows, self.batch_size)]
 
     def _n_ce(self, n_rows: int) -> int:
         if self.n_ce is None:
@@ -314,6 +313,13 @@ class CounterfactualTrainer:
         return merged
 
 
+def _taken(values: Tensor, rows: Tensor | slice, size: int) -> Tensor:
+    """These rows of the data for each of so many models, (P, b, ...)."""
+    if isinstance(rows, Tensor):
+        return values[rows]
+    return values[rows].unsqueeze(0).expand(size, *[-1] * values.ndim)
+
+
 def _warn(history: History) -> None:
     for i, why in history.failures.items():
         warnings.warn(f"model {i} stopped early: {why}", RuntimeWarning, stacklevel=3)
@@ -340,8 +346,9 @@ def _non_finite(curves: dict[str, Tensor], population: Population, train_loss: T
 @torch.no_grad()
 def _scores(model: Population | Shared, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
     losses, correct = [], []
+    part = max(1, _PART // len(model))
     with model.evaluating():
-        for rows, labels in zip(x.split(_PART), y.split(_PART), strict=True):
+        for rows, labels in zip(x.split(part), y.split(part), strict=True):
             logits = model(rows.expand(len(model), -1, -1))
             losses.append(cross_entropy(logits, labels.expand(len(model), -1)))  # (P, n)
             correct.append(predict(logits) == labels)

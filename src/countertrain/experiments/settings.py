@@ -131,8 +131,16 @@ FINAL: dict[str, dict[str, Any]] = {
 """Final settings of the named data sets; what is not here is the default."""
 
 
-TUNED: dict[str, dict[str, Any]] = {}
-"""Settings of the profile `tuned`, found by `countertrain tune` on validation rows."""
+_NEAREST: dict[str, Any] = {"hidden": (128,), "n_neighbours": 16}
+_CHANGING: dict[str, Any] = {"train_categories": "change", "n_steps": 50, "n_ce": 2000}
+
+TUNED: dict[str, dict[str, Any]] = {
+    "credit": {
+        **_CHANGING, "tau": 0.61, "lambda_div": 0.72, "lambda_adv": 0.15, "lambda_reg": 0.29, "lambda_egy": 4.2,
+    },
+    "gmsc": {**_NEAREST, "n_ce": 2000, "tau": 0.55, "lambda_div": 0.11, "lambda_adv": 0.067, "lambda_reg": 0.44},
+}  # fmt: skip
+"""Settings of the profile `tuned`, found by `countertrain tune` on validation rows (docs/reproduction.md says how)."""
 
 
 def _of_profile(profile: str, data: str) -> dict[str, Any]:
