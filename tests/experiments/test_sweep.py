@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,6 +47,13 @@ SPEC = Sweep.from_toml(TEXT)
 NUMBERS = ["accuracy", "f1", "validity", "ip", "cost", "mature"]
 
 
+@cache
+def computed(runs: tuple[Settings, ...], rounds: int, individuals: int) -> tuple[Answer, tuple[float, ...]]:
+    """The answer to a job, and the shares that it reported; the same job gives the same, so each is computed once."""
+    shares: list[float] = []
+    return attempt(Job(runs, rounds, individuals), shares.append), tuple(shares)
+
+
 class Here:
     """Workers that compute in this process, one job at a time; `fate` may decide otherwise."""
 
@@ -66,8 +74,8 @@ class Here:
 
     def news(self) -> Iterator[tuple[Job, float | Answer]]:
         job = self._waiting.popleft()
-        shares: list[float] = []
-        answer = self.fate(job) or attempt(job, shares.append)
+        fate = self.fate(job)
+        answer, shares = (fate, ()) if fate else computed(job.runs, job.rounds, job.individuals)
         yield from ((job, share) for share in shares)
         yield job, answer
 
@@ -86,7 +94,7 @@ def alone() -> pd.DataFrame:
     """All runs of SPEC, computed one by one."""
     rows = []
     for name, run in SPEC.runs().items():
-        (result,) = attempt(Job((run,), 2, 20), lambda share: None)  # type: ignore[misc]
+        (result,) = computed((run,), 2, 20)[0]  # type: ignore[misc]
         rows.append({"run": name, **result.outcomes})
     return pd.DataFrame(rows)
 
