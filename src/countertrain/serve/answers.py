@@ -60,7 +60,7 @@ class Form:
     """What a person is asked for, and what may be asked of the service."""
 
     columns: list[dict[str, Any]]
-    """Each column of the schema; of a number also the `limits` within which a person's own value must lie."""
+    """Each column of the schema; of levels also their `labels`, the texts by which ranges name them."""
     classes: list[Level]
     models: list[str]
     max_rows: int

@@ -62,7 +62,7 @@ def create_app(
     if baseline is not None:
         _check_alike(classifier, baseline)
     desks = {name: Desk.of(model, tau=tau, n_steps=n_steps, sample=limits.sample) for name, model in models.items()}
-    metrics, declared = Metrics(), classifier.schema
+    metrics = Metrics()
     app = FastAPI(
         title="countertrain",
         version=version("countertrain"),
@@ -74,8 +74,8 @@ def create_app(
     )
     app.add_middleware(Guard, limits=limits, metrics=metrics, local=token is None)
     closed = APIRouter() if token is None else _behind(token)
-    closed.include_router(routes.asking(desks, declared, limits, metrics))
-    closed.include_router(routes.looking(desks, declared, limits, metrics))
+    closed.include_router(routes.asking(desks, limits, metrics))
+    closed.include_router(routes.looking(desks, limits, metrics))
     closed.include_router(_described(app))
     for router in (routes.health(), closed, _page()):
         app.include_router(router)

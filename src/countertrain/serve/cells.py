@@ -11,9 +11,9 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from countertrain.tabular.encoder import Encoder
 from countertrain.tabular.rendering import as_text
-from countertrain.tabular.schema import Boolean, Categorical, Level, Numeric, Schema, suggestion
+from countertrain.tabular.schema import Boolean, Categorical, Level, Numeric, suggestion
 
-__all__ = ["cell", "example", "one_of", "own_limits", "range_of", "whole"]
+__all__ = ["cell", "computable", "example", "one_of", "range_of", "whole"]
 
 Column = Numeric | Categorical | Boolean
 Check = Callable[[Any], Any]
@@ -23,7 +23,7 @@ _WAYS = {"both": "", "increase": "may only increase", "decrease": "may only decr
 
 
 def cell(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any:
-    """The type of a person's own value in a column; a number must lie within its limits."""
+    """The type of a person's own value in a column; a number must lie within the limits of what can be computed."""
     check: Check
     shape: dict[str, Any]
     if isinstance(column, Numeric):
@@ -62,29 +62,17 @@ def whole(low: int, high: int) -> Any:
     return _typed(check, {"type": "integer", "minimum": low, "maximum": high})
 
 
-def own_limits(encoder: Encoder, declared: Schema | None) -> dict[str, tuple[float, float]]:
-    """What a person's own numbers may be: as declared, or else up to as far beyond the training rows as they reach.
+def computable(encoder: Encoder) -> dict[str, tuple[float, float]]:
+    """The lowest and highest number of each column that a network can compute with.
 
-    A number that never was negative stays so, and none is so large that a network could not compute with it.
+    A person's own number may lie outside the bounds of its column, which say only what advice may become.
     """
-    limits: dict[str, tuple[float, float]] = {}
-    for column, centre, scale in zip(encoder.schema.columns, encoder.centre, encoder.scale, strict=True):
-        if not isinstance(column, Numeric) or column.lower is None or column.upper is None:
-            continue
-        given = declared[column.name] if declared is not None and column.name in declared.names else None
-        low, high = (getattr(given, bound, None) for bound in ("lower", "upper"))
-        width = (column.upper - column.lower) or 1.0
-        if low is None:
-            low = _short(max(0.0, column.lower - width) if column.lower >= 0 else column.lower - width)
-        if high is None:
-            high = _short(column.upper + width)
-        limits[column.name] = max(low, float(centre - _FARTHEST * scale)), min(high, float(centre + _FARTHEST * scale))
-    return limits
-
-
-def _short(number: float) -> float:
-    """A number of few digits, for people to read."""
-    return float(f"{number:.4g}")
+    columns = zip(encoder.schema.columns, encoder.centre.tolist(), encoder.scale.tolist(), strict=True)
+    return {
+        column.name: (centre - _FARTHEST * scale, centre + _FARTHEST * scale)
+        for column, centre, scale in columns
+        if isinstance(column, Numeric)
+    }
 
 
 def example(column: Column) -> Any:

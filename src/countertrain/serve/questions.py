@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, with_config
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from countertrain.serve.answers import Problem, Refusal
-from countertrain.serve.cells import cell, example, one_of, own_limits, range_of, whole
+from countertrain.serve.cells import cell, computable, example, one_of, range_of, whole
 from countertrain.serve.limits import Limits
 from countertrain.tabular.encoder import Encoder
 from countertrain.tabular.schema import Level, Schema, SchemaError, suggestion
@@ -38,11 +38,11 @@ class RecourseQuestion(Question):
 
 
 def question_types(
-    encoder: Encoder, declared: Schema | None, classes: Sequence[Level], *, baseline: bool, limits: Limits
+    encoder: Encoder, classes: Sequence[Level], *, baseline: bool, limits: Limits
 ) -> tuple[type[Question], type[RecourseQuestion]]:
     """The bodies of /predict and /recourse for a model of these columns and classes."""
-    schema, own = encoder.schema, own_limits(encoder, declared)
-    columns = {column.name: cell(column, own) for column in schema.columns}
+    schema, limits_of = encoder.schema, computable(encoder)
+    columns = {column.name: cell(column, limits_of) for column in schema.columns}
     optional = {column.name for column in schema.columns if column.missing != "refuse"}
     person = _object("Person", {name: NotRequired[t] if name in optional else t for name, t in columns.items()})
     ranges = _object("Ranges", {column.name: NotRequired[range_of(column)] for column in schema.columns})

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 
 from countertrain.serve.answers import Form, Health, PredictAnswer, RecourseAnswer, Refusal, Sample
 from countertrain.serve.batching import Batcher
-from countertrain.serve.cells import one_of, own_limits
+from countertrain.serve.cells import one_of
 from countertrain.serve.desk import Desk
 from countertrain.serve.limits import Limits
 from countertrain.serve.metrics import Metrics
 from countertrain.serve.questions import Question, question_types
-from countertrain.tabular.schema import Level, Numeric, Schema
+from countertrain.tabular.schema import Level, Numeric
 
 __all__ = ["asking", "health", "looking"]
 
@@ -35,12 +35,12 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def asking(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits, metrics: Metrics) -> APIRouter:
+def asking(desks: Mapping[str, Desk], limits: Limits, metrics: Metrics) -> APIRouter:
     """What is asked of a model: decisions, and the ways to another one."""
     router = APIRouter(responses=_RESPONSES)
     main = desks["main"]
     asked, asked_for_recourse = question_types(
-        main.search.encoder, declared, main.classes, baseline="baseline" in desks, limits=limits
+        main.search.encoder, main.classes, baseline="baseline" in desks, limits=limits
     )
     deciding = _batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, metrics)
     searching = _batchers("recourse", {name: desk.recourse for name, desk in desks.items()}, limits, metrics)
@@ -62,11 +62,11 @@ def asking(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits, m
     return router
 
 
-def looking(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits, metrics: Metrics) -> APIRouter:
+def looking(desks: Mapping[str, Desk], limits: Limits, metrics: Metrics) -> APIRouter:
     """What there is to look at: the columns, real people, and counts."""
     router = APIRouter()
     main = desks["main"]
-    form = TypeAdapter(Form).dump_json(_form(desks, declared, limits))
+    form = TypeAdapter(Form).dump_json(_form(desks, limits))
     samples = TypeAdapter(Sample)
     labels: dict[Any, Level] = {str(label): label for label in main.classes}
     label_type = one_of([*labels])
@@ -119,12 +119,10 @@ async def _asked(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked)
     return Response(answer, media_type="application/json")
 
 
-def _form(desks: Mapping[str, Desk], declared: Schema | None, limits: Limits) -> Form:
+def _form(desks: Mapping[str, Desk], limits: Limits) -> Form:
     main = desks["main"]
-    own = own_limits(main.search.encoder, declared)
     columns = [
-        column.model_dump(mode="json")
-        | ({"limits": own[column.name]} if isinstance(column, Numeric) else {"labels": column.labels})
+        column.model_dump(mode="json") | ({} if isinstance(column, Numeric) else {"labels": column.labels})
         for column in main.search.encoder.schema.columns
     ]
     shown = limits.sample if main.search.reference is not None else 0
