@@ -296,6 +296,48 @@ def test_columns_that_block_only_together_and_one_way_are_named(clf: Counterfact
     }
 
 
+def test_limits_of_the_call_are_named_before_what_the_schema_forbids(clf: CounterfactualClassifier) -> None:
+    region = clf.encoder_.features.index("region=south")
+    other, rows = refused(clf, Rule({region: 8.0, 1: 4.0}, -4.0))
+    rows = rows[(rows["region"] == "north") & (rows["income"] < 30_000)]
+    assert len(rows) > 5
+    others = [name for name in SCHEMA.names if name != "income"]
+    limits = {"income": (5_000, 32_000)}
+    for tried in ({"ranges": limits}, {"ranges": limits, "immutable": others}):
+        assert set(explain(other, rows, **tried).table.reason) == {
+            "blocked by income (kept within 5,000 and 32,000): with it free a counterfactual exists; "
+            "this is the closest attempt"
+        }
+    (alone,) = explain(other, rows[:1], immutable=SCHEMA.names)[0].options
+    assert alone.reason == (
+        "blocked by income (immutable): with it free a counterfactual exists; this is the closest attempt"
+    )
+    free = explain(other, rows).table
+    assert free.mature.all()
+
+
+def test_a_column_that_may_move_a_little_is_named_before_those_that_are_fixed(clf: CounterfactualClassifier) -> None:
+    other, rows = refused(clf, Rule({1: 9.0, 2: 9.0, 3: 3.0}, -1.0))  # income and savings would do with less
+    x = clf.encoder_.encode(rows)
+    rows = rows[(np.abs(x[:, 1] + x[:, 2]) < 0.3) & (rows["rate"] <= 0.5)]
+    assert len(rows) > 0
+    fixed = [name for name in SCHEMA.names if name != "rate"]
+    for reason in explain(other, rows, ranges={"rate": (0, 0.5)}, immutable=fixed).table.reason:
+        assert reason.startswith("blocked by rate (kept within 0 and 0.5), ")
+        assert "income (immutable)" in reason
+
+
+def test_limits_of_the_call_that_keep_an_option_short_of_tau_are_named(clf: CounterfactualClassifier) -> None:
+    encoder = clf.encoder_
+    at = [(income - encoder.centre[1]) / encoder.scale[1] for income in (30_000, 40_000)]
+    slope = np.log(9) / 2 / (at[1] - at[0])  # probability 1/2 at 30,000, and 9/10 at 40,000
+    other, rows = refused(clf, Rule({1: slope}, -slope * at[0]))
+    reasons = set(explain(other, rows, ranges={"income": (None, 32_000)}, immutable=["job"]).table.reason)
+    assert {reason[:61] for reason in reasons} == {"held back by income (kept within 0 and 32,000) at probability"}
+    assert all(reason.endswith(", short of 0.75") for reason in reasons)
+    assert explain(other, rows).table.mature.all()
+
+
 def test_where_no_column_blocks_the_closest_attempt_is_returned(
     clf: CounterfactualClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

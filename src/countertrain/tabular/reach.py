@@ -43,7 +43,7 @@ class Reach:
     def __len__(self) -> int:
         return len(self.origin)
 
-    def __getitem__(self, rows: Tensor | slice) -> Self:
+    def __getitem__(self, rows: Tensor | slice | list[int]) -> Self:
         """The reach of some of the people."""
         return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows])
 
@@ -141,6 +141,10 @@ class Grid:
         multiple = multiple.round().clamp(low, high)
         moved &= (multiple - own).abs() > lost
         return torch.where(moved, (multiple * self.step - self.centre) / self.scale, reach.origin)
+
+    def told(self, x: Tensor) -> Tensor:
+        """Encoded values in the user's units, to the nearest step."""
+        return self._multiple(x).round() * self.step
 
     def tell(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""

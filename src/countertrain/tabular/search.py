@@ -16,7 +16,7 @@ from countertrain.tabular.encoder import Encoder
 from countertrain.tabular.fitting import logits_of
 from countertrain.tabular.ladder import Attempt, Ladder
 from countertrain.tabular.reach import Grid, Reach
-from countertrain.tabular.reasons import blocked_by, notes, reasons
+from countertrain.tabular.reasons import blocked_by, held_back_by, notes, reasons
 from countertrain.tabular.recourse import OptionTable, Recourse
 from countertrain.tabular.reference import Plausibility, Reference
 from countertrain.tabular.schema import Range, as_frame, plain
@@ -141,10 +141,17 @@ class RecourseSearch:
         """Recourse for as many rows as are searched at once."""
         attempts = ladder.options(reach, target, n_options)
         table = self._told(ladder, frame, target, reach, attempts)
+        columns = self.encoder.schema.columns
         most = min(_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(self.encoder.features))))
-        stuck = (~attempts[0][1].valid).nonzero()[:most, 0]
-        blocked = blocked_by(ladder, reach[stuck], target[stuck], self.encoder.schema.names)
-        causes = dict(zip(stuck.tolist(), blocked, strict=True))
+        first, allowed = attempts[0][1], Reach.of(self.encoder.constraints(), reach.origin)
+        short = first.valid & ~ladder.mature(first) & (first.x != reach.origin).any(1)
+        blocked, limited = (
+            dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
+            for why, rows in (
+                (blocked_by, (~first.valid).nonzero()[:most, 0]),
+                (held_back_by, short.nonzero()[:most, 0]),
+            )
+        )
         labels = self.classes[target.numpy()]
         return Recourse(
             factual=frame,
@@ -152,7 +159,7 @@ class RecourseSearch:
             target=labels,
             probability=ladder.judge(reach.origin, target).probability.numpy(),
             note=notes(table, n_options.numpy()),
-            table=replace(table, reason=reasons(table, labels, causes, ladder)),
+            table=replace(table, reason=reasons(table, labels, blocked, limited, ladder)),
             examples=self.examples,
             units={column.name: getattr(column, "unit", None) for column in self.encoder.schema.columns},
         )
