@@ -1,11 +1,11 @@
 """The page in a real Chromium, used as a person would."""
 
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -15,8 +15,8 @@ from office import PATIENT, classifier
 from countertrain.serve.app import create_app
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no Chromium at {CHROMIUM}")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium; on Debian: apt-get install chromium")
 
 TOKEN = "correct-horse-battery"
 
@@ -39,7 +39,7 @@ def served(app: FastAPI) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -119,7 +119,7 @@ def test_a_value_that_makes_no_sense_is_said_beside_its_field_and_can_be_correct
     own = field(page, "credit income").locator("input").first.input_value()
     for name, typed, words in (
         ("credit income", "9e99", "Must lie between"),
-        ("age", "12", "Must lie between 18 and 100 years; got 12."),
+        ("age", "40.5", "Must be a whole number; got 40.5."),
         ("age", "", "Please fill this in."),
         ("debt", "e", "Please type a number."),
     ):
@@ -137,6 +137,35 @@ def test_a_value_that_makes_no_sense_is_said_beside_its_field_and_can_be_correct
         page.wait_for_selector("#ask:enabled")
     assert field(page, "credit income").locator("input").first.input_value() == own
     assert decided(page) == before
+
+
+def test_a_number_outside_the_bounds_is_taken_with_a_remark(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    choose_refused(page)
+    field(page, "age").locator("input").first.fill("12")
+    assert "outside the usual range, 18 to 100" in field(page, "age").inner_text()
+    decided(page)
+    assert "→" in show_options(page).first.inner_text()
+    assert page.locator(".error:not(:empty)").count() == 0
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_writing_of_the_picture_stays_within_it(
+    visit: Callable[..., "playwright.Page"], address: str, width: int
+) -> None:
+    page = visit(address, width=width)
+    choose_refused(page)
+    show_options(page)
+    look = """() => {
+        const inside = document.querySelector("#picture svg").getBoundingClientRect();
+        const texts = [...document.querySelectorAll("#picture svg text")].map((text) => text.getBoundingClientRect());
+        return texts.map((box) => Math.min(box.left - inside.left, inside.right - box.right));
+    }"""
+    room = page.evaluate(look)
+    assert len(room) > 8
+    assert min(room) >= 0
 
 
 def test_what_is_fixed_stays_and_with_all_fixed_the_page_says_what_blocks(
@@ -173,6 +202,7 @@ def test_a_limited_range_is_kept_and_an_impossible_one_is_said_beside_it(
     page.click("#ask")
     page.wait_for_selector("#results:not(.old) .option")
     after = page.locator("mark").all_inner_texts()
+    assert re.search(r"Blocked by credit income \(kept within [\d,.-]+ and [\d,.]+\)", page.inner_text("#options"))
     assert all(float(text.split()[0].replace(",", "")) <= now + 100 for text in after)
 
 

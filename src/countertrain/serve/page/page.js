@@ -116,9 +116,7 @@ function buildField(column, i) {
 const WAYS = { increase: "can only go up", decrease: "can only go down" };
 
 function numberControl(column, id) {
-  const input = make("input", {
-    type: "number", id, step: column.step ?? "any", min: column.limits[0], max: column.limits[1], inputmode: "decimal",
-  });
+  const input = make("input", { type: "number", id, step: column.step ?? "any", inputmode: "decimal" });
   return {
     input,
     read: () => (input.value === "" ? undefined : Number(input.value)),
@@ -192,7 +190,7 @@ function hint(field) {
     const value = field.read();
     const outside = value !== undefined && (value < column.lower || value > column.upper);
     const span = `${rounded(column, "lower")} to ${rounded(column, "upper")}`;
-    said.push(outside ? `unlike anyone the model has seen (${span})` : span);
+    said.push(outside ? `outside the usual range, ${span}` : span);
     if (column.missing !== "refuse") said.push("may be left empty");
   }
   if (WAYS[column.mutability]) said.push(WAYS[column.mutability]);
@@ -437,9 +435,15 @@ function scatter([first, second], people, spots) {
   const svg = canvas();
   const x = scale(first, people, spots, EDGE.left, wide - EDGE.right);
   const floor = TALL - EDGE.bottom;
+  let written = 0;
   for (const tick of x.ticks) {
     svg.append(make("svg:line", { class: "axis", x1: x.at(tick), x2: x.at(tick), y1: EDGE.top, y2: floor }));
-    svg.append(make("svg:text", { class: "tick-label", x: x.at(tick), y: floor + 18, "text-anchor": "middle" }, numbers.format(tick)));
+    const text = numbers.format(tick);
+    const half = 4 * text.length; // about as wide as it is written
+    const middle = Math.min(x.at(tick), wide - half - 2); // the last one must not run over the edge
+    if (middle - half < written) continue; // nor any over the one before
+    written = middle + half;
+    svg.append(make("svg:text", { class: "tick-label", x: middle, y: floor + 18, "text-anchor": "middle" }, text));
   }
   svg.append(make("svg:text", { class: "axis-label", x: (EDGE.left + wide - EDGE.right) / 2, y: TALL - 10, "text-anchor": "middle" }, axisName(first)));
   let height = (row, i) => floor - 40 - ((i * 137) % 200); // a strip: people are spread so that they can be told apart
