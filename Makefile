@@ -5,13 +5,19 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export COUNTERTRAIN_THREADS ?= 1
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check chromium format bench docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/countertrain demo --out demo
 
-test: check
+test: check chromium
 	$(BIN)/python -m pytest -n 2
+
+# The page is tested in a browser. Where it can be installed without asking it is; else these tests are skipped.
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20
+chromium:
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ $(APT) update && $(APT) install -y --no-install-recommends chromium; } >/dev/null 2>&1 || true
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check src tests benchmarks
