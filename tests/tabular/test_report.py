@@ -183,7 +183,9 @@ def test_examples_show_what_changes_in_the_users_units(classifier: Counterfactua
 def test_somebody_who_cannot_be_helped_is_shown_with_the_reason() -> None:
     frame, labels = loans()
     fixed = [name for name in frame if name != "member"]
-    shown = page(quick(immutable=fixed).fit(frame, labels), loans(80, seed=3), target="granted", n_examples=2)
+    shown = page(
+        quick(immutable=fixed, objective="bl").fit(frame, labels), loans(80, seed=3), target="granted", n_examples=2
+    )
     assert "and one for whom nothing was found" in shown.text
     assert "no valid change found" in shown.text
     assert "Blocked by" in shown.text
