@@ -243,7 +243,7 @@ class CounterfactualTrainer:
     def _batches(self, sampler: Sampler, n_rows: int) -> Sequence[Tensor | slice]:
         """Rows of each mini-batch: consecutive ones, the same for all models, or (P, b) of a new order a model."""
         if self.shuffle:
-            return sampler.factuals(n_rows).split(self.batch_size, dim=1)
+            return list(sampler.factuals(n_rows).split(self.batch_size, dim=1))
         return [slice(first, first + self.batch_size) for first in range(0, n_rows, self.batch_size)]
 
     def _n_ce(self, n_rows: int) -> int:
