@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export COUNTERTRAIN_THREADS ?= 1
+MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test check chromium format bench docs clean
+.PHONY: demo test check style types chromium format bench docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/countertrain demo --out demo
@@ -19,14 +20,18 @@ chromium:
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		{ $(APT) update && $(APT) install -y --no-install-recommends chromium; } >/dev/null 2>&1 || true
 
-check: $(INSTALLED)
+check: style types
+
+style: $(INSTALLED)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
+
+types: $(INSTALLED)
 	$(BIN)/mypy
 
 format: $(INSTALLED)
-	$(BIN)/ruff format src tests
-	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
 
 bench: $(INSTALLED)
 	$(BIN)/countertrain bench --page docs/performance.md
