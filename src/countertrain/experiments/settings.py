@@ -135,6 +135,7 @@ _NEAREST: dict[str, Any] = {"hidden": (128,), "n_neighbours": 16}
 _CHANGING: dict[str, Any] = {"train_categories": "change", "n_steps": 50, "n_ce": 2000}
 
 TUNED: dict[str, dict[str, Any]] = {
+    "adult": {**_CHANGING, "tau": 0.6},
     "california": {**_NEAREST, "tau": 0.5, "lambda_div": 0.17, "lambda_adv": 0.15, "lambda_reg": 0.44},
     "credit": {
         **_CHANGING, "tau": 0.61, "lambda_div": 0.72, "lambda_adv": 0.15, "lambda_reg": 0.29, "lambda_egy": 4.2,
