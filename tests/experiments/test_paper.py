@@ -13,6 +13,7 @@ from countertrain.experiments.paper.grids import GRIDS
 from countertrain.experiments.paper.products import PRODUCTS, Place
 from countertrain.experiments.paper.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY
 from countertrain.experiments.paper.tables import TABLES, insert_tables, table1
+from countertrain.experiments.settings import FINAL
 
 TINY = Effort(n_seeds=2, rounds=3, individuals=20, epochs=2)
 
@@ -113,7 +114,8 @@ def test_the_table_of_accuracies_says_what_ct_loses(place: Place) -> None:
     assert row["BL"].startswith(f"{50 * sum(bl.scores['accuracy']):.1f} ± ")
 
 
-def test_figure_1_is_drawn_from_four_linear_models(place: Place) -> None:
+def test_figure_1_is_drawn_from_four_linear_models(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FINAL["loans"], "epochs", 3)
     paths = PRODUCTS["figure-poc"].render(["ls"], place, TINY)
     assert {path.name for path in paths} == {"figure-poc.png", "figure-poc.svg"}
     assert len(list((place.runs / "poc").iterdir())) == 4
