@@ -254,3 +254,20 @@ def test_a_range_that_makes_no_sense_is_refused(text: str, capsys: pytest.Captur
         main(["tune", "moons", "--range", text])
     assert stop.value.code == 2
     assert f"got '{text}'" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--range", "tau=0.8:1.5"], "setting 'tau' must be less than 1; got 1.5"),
+        (["--range", "tau=0.8:0.9", "--set", "tau=0.5"], "tau is either set for all trials or searched"),
+    ],
+)
+def test_a_range_that_settings_cannot_have_is_refused_before_any_trial(
+    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "moons", "--out", str(tmp_path / "t"), *args])
+    assert stop.value.code == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "t").exists()

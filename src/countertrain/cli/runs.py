@@ -57,7 +57,9 @@ def train(
     target_column: Annotated[str | None, typer.Option(help="Column of a CSV file to predict.")] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="as-run (the authors' program) or as-written (the paper).", show_default="as-run"),
+        typer.Option(
+            help="as-run (the authors' program), as-written (the paper), neighbours, tuned, ...", show_default="as-run"
+        ),
     ] = None,
     settings_file: Annotated[
         Path | None,

@@ -61,7 +61,13 @@ def tune(
     overrides = {"objective": objective, "immutable": immutable or [], "seeds": list(range(seeds))}
     shared = parse_assignments(assignments or [])
     settings = Settings.resolve(data, overrides | shared)
-    space = SPACE.narrowed(_ranges(ranges or []), fixed=shared)
+    narrowed = dict(map(_range, ranges or []))
+    for name, ends in narrowed.items():
+        if name in shared:
+            raise ValueError(f"{name} is either set for all trials or searched; give one of --set and --range")
+        for end in ends:  # refused now rather than in the middle of a study
+            Settings.resolve(data, overrides | shared | {name: end})
+    space = SPACE.narrowed(narrowed, fixed=shared)
     folder = out or Path("runs") / f"tune-{Path(data).stem}"
     tracker = find_tracker(track)
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,22 +90,20 @@ def tune(
     _write(tuned, goal, folder)
 
 
-def _ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
-    """`["tau=0.8:0.95"]` as ranges."""
-    parsed = {}
-    for text in texts:
-        name, _, ends = text.partition("=")
-        try:
-            low, high = map(float, ends.split(":"))
-        except ValueError:
-            low, high = 1.0, 0.0
-        if name not in VARYING or not 0 < low < high:
-            raise ValueError(
-                f"a range is given as NAME=LOW:HIGH, for example tau=0.8:0.95, with 0 < LOW < HIGH and one of "
-                f"{', '.join(VARYING[1:])}; got {text!r}"
-            )
-        parsed[name] = low, high
-    return parsed
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    """`tau=0.8:0.95` as a name with its ends."""
+    searched = [name for name in VARYING if name != "seeds"]
+    name, _, rest = text.partition("=")
+    try:
+        low, high = map(float, rest.split(":"))
+        if name in searched and 0 < low < high:
+            return name, (low, high)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"a range is given as NAME=LOW:HIGH, for example tau=0.8:0.95, with 0 < LOW < HIGH and one of "
+        f"{', '.join(searched)}; got {text!r}"
+    )
 
 
 def _finished(tuned: Tuned) -> pd.DataFrame:

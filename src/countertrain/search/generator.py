@@ -158,7 +158,7 @@ class Generator:
                 logits = population(x)  # (P, n, K)
             if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
                 raise _shapes(logits, pool.target)
-            state = _state(pool, pool.x, logits.detach(), first + k, self.n_steps)
+            state = pool.state(logits.detach(), first + k, self.n_steps)
             log_p = log_probabilities(state.logits)  # (P, K, n)
             by_logits, by_x = self._slopes(pool.weights, state, log_p)
             (grad,) = torch.autograd.grad(logits, x, by_logits.transpose(1, 2))
@@ -235,6 +235,11 @@ class _Pool:
     epsilon: float | Tensor
     weights: tuple[float | Tensor, ...]
 
+    def state(self, logits: Tensor, step: int, n_steps: int) -> SearchState:
+        """What penalties may see of the rows, whose logits these are."""
+        e, change = energy(logits, self.target), self.x - self.factual
+        return SearchState(self.x, logits, e, change, self.factual, self.target, step, n_steps)
+
     def seen(self, yloss: Tensor, moved: Tensor) -> Self:
         """The pool after a look at its rows: which are mature now, and which still are nascent."""
         near = moved.amax(-1) <= self.epsilon
@@ -260,12 +265,6 @@ class _Pool:
 def _rows_last(x: Tensor) -> Tensor:
     """x (P, n, D) as it was, lying in memory as (P, D, n)."""
     return x.mT.contiguous().mT
-
-
-def _state(pool: _Pool, x: Tensor, logits: Tensor, step: int, n_steps: int) -> SearchState:
-    return SearchState(
-        x, logits, energy(logits, pool.target), x - pool.factual, pool.factual, pool.target, step, n_steps
-    )
 
 
 def _differentiated(penalty: Penalty, state: SearchState) -> tuple[Tensor | None, Tensor | None]:
