@@ -376,7 +376,7 @@ function howTypical(percentile, target) {
 
 const TALL = 380;
 let wide = 640; // as much as there is room for, so that the writing keeps its size
-const EDGE = { left: 78, right: 24, top: 16, bottom: 56 };
+const EDGE = { left: 100, right: 24, top: 16, bottom: 56 };
 
 async function sampleOf(label) {
   if (!state.samples.has(label)) {
