@@ -82,6 +82,14 @@ class Objective:
                 total = total + _column(per_model(weight, len(model), x)) * values[name]
         return total, values
 
+    def slopes(
+        self, model: Population | Shared, x: Tensor, y: Tensor, group: Group | None = None
+    ) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
+        """The total and each term by name, (P,) each, and the derivatives of the total by the trainable parameters."""
+        total, values = self(model, x, y, group)
+        gradients = torch.autograd.grad(total.sum(), model.trainable(), allow_unused=True)  # models do not meet in a sum
+        return {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}, gradients
+
     def member(self, i: int) -> "Objective":
         """The objective of model i alone."""
         return Objective({name: (member(weight, i), term) for name, (weight, term) in self.terms.items()})
@@ -99,7 +107,7 @@ def _forward(model: Population | Shared, x: Tensor, y: Tensor, group: Group | No
         with model.evaluating():
             logits = torch.cat([logits, model(group.rows)], dim=1)
     else:
-        logits = model(torch.cat([x, group.rows], dim=1))
+        logits = model(torch.cat([x.mT, group.rows.mT], dim=2).mT)
     labelled = cross_entropy(logits[:, : b + m], torch.cat([y, group.y_ae], dim=1))
     energies = energy(logits[:, b + m :], group.target)
     return TermState(logits, y, labelled[:, :b], group, labelled[:, b:], energies[:, :m], energies[:, m:])

@@ -112,6 +112,10 @@ class Shared:
         n = x.shape[1]
         return self.ranks.gather(self.population(x[:, self.ranks.share(n)]), n)
 
+    def trainable(self) -> list[Tensor]:
+        """The parameters that an optimiser should move."""
+        return self.population.trainable()
+
     def evaluating(self) -> AbstractContextManager[None]:
         """All layers in evaluation mode inside; afterwards each is as it was."""
         return self.population.evaluating()

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-__all__ = ["Model", "NotStackableError", "Population", "Weight", "as_population", "member", "per_model"]
+__all__ = ["Model", "NotStackableError", "Population", "Weight", "as_population", "member", "per_model", "rows_last"]
 
 Model = Callable[[Tensor], Tensor]
 """(n, D) rows -> (n, K) logits, differentiable in the rows."""
@@ -125,7 +126,7 @@ class Population:
                 weight = weight.unsqueeze(0)
             column = None if bias is None else bias.view(len(self.modules), -1, 1)
             if torch.compiler.is_compiling() and min(weight.shape[1:]) <= _THIN:
-                h = (weight.unsqueeze(-1) * h.unsqueeze(1)).sum(2)  # fused with its neighbours, never in memory
+                h = _thin_product(weight, h)
                 h = h if column is None else h + column
             else:
                 h = torch.bmm(weight, h) if column is None else torch.baddbmm(column, weight, h)
@@ -209,6 +210,11 @@ def member(weight: Weight, i: int) -> float | Tensor:
     return weight[i] if isinstance(weight, Sequence) else weight
 
 
+def rows_last(x: Tensor) -> Tensor:
+    """x (..., n, D) as it was, lying in memory as (..., D, n)."""
+    return x.mT.contiguous().mT
+
+
 def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None:
     """The module as a chain of linear layers (names of weight and bias) and activations, if it is one."""
     chain: list[nn.Module | tuple[str, str | None]] = []
@@ -231,6 +237,14 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
         return None
     used = [name for layer in chain if isinstance(layer, tuple) for name in layer if name]
     return chain if set(used) == names and len(used) == len(names) else None  # tied weights: a plain call
+
+
+def _thin_product(weight: Tensor, h: Tensor) -> Tensor:
+    """(P, out, in) @ (P, in, n) where one of both is thin, in terms that compiled code fuses with their neighbours."""
+    n_out, n_in = weight.shape[1:]
+    if n_in <= n_out:
+        return reduce(torch.add, [weight[:, :, i, None] * h[:, None, i] for i in range(n_in)])
+    return torch.stack([(weight[:, i, :, None] * h).sum(1) for i in range(n_out)], dim=1)
 
 
 def _hooked(layer: nn.Module) -> bool:

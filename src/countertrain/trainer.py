@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.checks import check_classes, check_data
+from countertrain.compiling import compile_seconds, compiled, settled
 from countertrain.constraints import Constraints
 from countertrain.history import EpochRecord, History
 from countertrain.losses import cross_entropy, predict
 from countertrain.objective import Objective, ct
 from countertrain.pairs import Group, Immature, Pairs, Sampler, pair_up
 from countertrain.parallel import ALONE, Ranks, Shared
-from countertrain.population import NotStackableError, Population, Weight, member
-from countertrain.search.compiling import compile_seconds, compiled
+from countertrain.population import NotStackableError, Population, Weight, member, rows_last
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.state import Counterfactuals
@@ -175,13 +175,13 @@ class CounterfactualTrainer:
     ) -> tuple[EpochRecord, dict[int, str]]:
         """One pass over the data (Alg. 1, lines 2-11): search, share out, descend."""
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
-        population, size = state.population, len(state.population)
+        population, size, trainable = state.population, len(state.population), state.population.trainable()
         batches = self._batches(state.sampler, len(x))
         searching = self.objective.needs_counterfactuals and state.epoch >= round(self.burn_in * self.epochs)
         searches: list[dict[str, Tensor]] = []
         losses: list[dict[str, Tensor]] = []
         groups: Sequence[Group | None] = [None] * len(batches)
-        loss = compiled(Objective.__call__) if self.compiled else Objective.__call__
+        slopes = compiled(Objective.slopes) if self.compiled else Objective.slopes
         if searching and self.generate == "sweep":
             groups = self._search(state, x, y, constraints, n_ce, searches).split(len(batches))
         for i, rows in enumerate(batches):
@@ -190,13 +190,13 @@ class CounterfactualTrainer:
             if searching and self.generate == "batch" and n:
                 (group,) = self._search(state, x, y, constraints, n, searches).split(1)
             batch = (_taken(x, rows, size), _taken(y, rows, size))
-            total, values = loss(self.objective, state.model, *batch, group)
-            losses.append({"loss": total.detach(), **{name: value.detach() for name, value in values.items()}})
-            if self.on_nonfinite == "skip" and not torch.isfinite(total).all():
+            values, gradients = slopes(self.objective, state.model, *batch, group)
+            losses.append(values)
+            if self.on_nonfinite == "skip" and not torch.isfinite(values["loss"]).all():
                 continue
-            state.optimizer.zero_grad()
-            total.sum().backward()  # a sum: models do not see one another
-            state.ranks.add_gradients(population.trainable())
+            for parameter, gradient in zip(trainable, gradients, strict=True):
+                parameter.grad = gradient
+            state.ranks.add_gradients(trainable)
             state.optimizer.step()
         names = dict.fromkeys(name for loss in losses for name in loss)
         nothing = torch.zeros_like(losses[0]["loss"])
@@ -204,9 +204,9 @@ class CounterfactualTrainer:
         metrics = {name: curve.mean(0) for name, curve in curves.items()}
         if searches:
             metrics |= {name: torch.stack([s[name] for s in searches]).mean(0) for name in searches[0]}
-        metrics |= _scores(state.model, x, y, "train")
+        metrics |= self._scores(state.model, x, y, "train")
         if validation is not None:
-            metrics |= _scores(state.model, *validation, "validation")
+            metrics |= self._scores(state.model, *validation, "validation")
         epoch = state.epoch + 1
         bad = {} if self.on_nonfinite == "skip" else _non_finite(curves, population, metrics["train_loss"], epoch)
         compiling = compile_seconds() - compiled_before if self.compiled else 0.0
@@ -227,7 +227,7 @@ class CounterfactualTrainer:
         rows = state.sampler.factuals(n)  # (P, n)
         factual = x[rows]  # (P, n, D)
         with state.population.evaluating(), torch.no_grad():
-            predicted = predict(state.model(factual))
+            _, predicted = self._judge(state.model, factual, y[rows])
         target = state.sampler.targets(predicted)
         mine = state.ranks.share(n)
         generator = replace(self.generator, compiled=True) if self.compiled else self.generator
@@ -239,6 +239,24 @@ class CounterfactualTrainer:
         log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
         x_plus = state.sampler.nearest(x, target, found.x, self.n_neighbours)
         return pair_up(found, y[rows], x_plus, constraints, self.immature)
+
+    @property
+    def _judge(self) -> Callable[[Population | Shared, Tensor, Tensor], tuple[Tensor, Tensor]]:
+        return compiled(_judged) if self.compiled else _judged
+
+    @torch.no_grad()
+    def _scores(self, model: Population | Shared, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
+        losses, correct = [], []
+        part = max(1, _PART // len(model))
+        with model.evaluating():
+            for rows, labels in zip(x.split(part), y.split(part), strict=True):
+                loss, predicted = self._judge(model, rows, labels)
+                losses.append(loss)
+                correct.append(predicted == labels)
+        return {
+            f"{name}_loss": torch.cat(losses, dim=1).mean(-1),
+            f"{name}_accuracy": torch.cat(correct, dim=1).float().mean(-1),
+        }
 
     def _batches(self, sampler: Sampler, n_rows: int) -> Sequence[Tensor | slice]:
         """Rows of each mini-batch: consecutive ones, the same for all models, or (P, b) of a new order a model."""
@@ -343,16 +361,9 @@ def _non_finite(curves: dict[str, Tensor], population: Population, train_loss: T
     return bad
 
 
-@torch.no_grad()
-def _scores(model: Population | Shared, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
-    losses, correct = [], []
-    part = max(1, _PART // len(model))
-    with model.evaluating():
-        for rows, labels in zip(x.split(part), y.split(part), strict=True):
-            logits = model(rows.expand(len(model), -1, -1))
-            losses.append(cross_entropy(logits, labels.expand(len(model), -1)))  # (P, n)
-            correct.append(predict(logits) == labels)
-    return {
-        f"{name}_loss": torch.cat(losses, dim=1).mean(-1),
-        f"{name}_accuracy": torch.cat(correct, dim=1).float().mean(-1),
-    }
+def _judged(model: Population | Shared, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy and predicted class of rows x, (n, D) or (P, n, D), under each model: (P, n) both."""
+    if torch.compiler.is_compiling():
+        x = settled(rows_last(x))
+    logits = settled(model(x.expand(len(model), -1, -1)))
+    return cross_entropy(logits, y.expand(len(model), -1)), predict(logits)

@@ -1,16 +1,16 @@
 """THE search loop (Alg. 1, lines 3-6): batched over rows and models, with an active set."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from countertrain.compiling import compiled, settled
 from countertrain.constraints import Constraints
-from countertrain.losses import cross_entropy, energy, log_probabilities, of_label
-from countertrain.population import Model, Population, Weight, as_population, member, per_model
-from countertrain.search.compiling import compiled
+from countertrain.losses import add_to_label, cross_entropy, energy, log_probabilities, of_label
+from countertrain.population import Model, Population, Weight, as_population, member, per_model, rows_last
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchState, StateSpace, StepRule
@@ -18,8 +18,9 @@ from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchSt
 __all__ = ["Generator"]
 
 _BUDGET = 2**20  # numbers in one tensor of rows: 4 MB of float32, still in cache; more rows go one part after another
+_COMPILED = 8  # times as many for compiled code, which stores less on its way and costs more to call
 _WIDE = 16  # features from which a look at all rows is cheaper than a copy of them
-_LOOK_EVERY = 3  # steps between two looks at how many rows still move
+_BLOCK = 3  # steps between two looks at how many rows still move, after as many single ones: many rows mature at once
 _WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
 
 
@@ -67,7 +68,7 @@ class Generator:
         if not stacked:
             factual, target = factual.unsqueeze(0), target.unsqueeze(0)
         size, n, d = factual.shape
-        rows = max(1, _BUDGET // (size * max(d, 32)))
+        rows = max(1, _BUDGET * (_COMPILED if self.compiled else 1) // (size * max(d, 32)))
         with population.evaluating(), torch.no_grad():
             if n:
                 _check_classes(population, factual, target)
@@ -100,7 +101,7 @@ class Generator:
         size = len(factual)
         factual, target = factual[:, part], target[:, part]
         if population.rows_last:
-            factual = _rows_last(factual)
+            factual = rows_last(factual)
 
         def share(weight: Weight) -> float | Tensor:
             value = per_model(weight, size, factual)
@@ -109,7 +110,7 @@ class Generator:
         z = self.space.encode(factual)
         low, high = (None, None) if constraints is None else constraints.rows(part).to(factual).box(factual)
         if population.rows_last and low is not None and high is not None:
-            low, high = _rows_last(low), _rows_last(high)
+            low, high = rows_last(low), rows_last(high)
         return _Pool(
             z=z,
             x=factual,
@@ -134,10 +135,9 @@ class Generator:
         if not isinstance(self.space, FeatureSpace):  # else the walk starts at the factual itself
             pool = replace(pool, x=self._placed(pool, pool.z, constraints))
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
-        for done in range(0, self.n_steps, _LOOK_EVERY):
-            n = min(_LOOK_EVERY, self.n_steps - done)
-            first: Any = torch.tensor(done + 1.0) if self.compiled else done + 1
-            pool = advance(self, population, pool, constraints, first, n)
+        for first, n in _blocks(self.n_steps):
+            k: Any = torch.tensor(float(first)) if self.compiled else first
+            pool = advance(self, population, pool, constraints, k, n)
             moving = int((~pool.mature).sum(-1).max())
             if moving == 0:
                 return pool.put_into(everyone, where)
@@ -158,16 +158,16 @@ class Generator:
                 logits = population(x)  # (P, n, K)
             if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
                 raise _shapes(logits, pool.target)
-            state = pool.state(logits.detach(), first + k, self.n_steps)
+            state = pool.state(settled(logits.detach()), first + k, self.n_steps)
             log_p = log_probabilities(state.logits)  # (P, K, n)
             by_logits, by_x = self._slopes(pool.weights, state, log_p)
-            (grad,) = torch.autograd.grad(logits, x, by_logits.transpose(1, 2))
+            (grad,) = torch.autograd.grad(logits, x, settled(by_logits).transpose(1, 2))
             for weight, slopes in by_x:
                 grad = _added(grad, weight, slopes)
             pool = pool.seen(of_label(log_p, pool.target).neg(), state.change.abs())
             z, memory = self._moved(pool, grad, first + k)
             x = _choose(pool.mature, pool.x, self._placed(pool, z, constraints))  # mature rows stay where they are
-            pool = replace(pool, z=z, x=x, memory=memory, n_steps=pool.n_steps + ~pool.mature)
+            pool = replace(pool, z=z, x=settled(x), memory=memory, n_steps=pool.n_steps + ~pool.mature)
         return pool
 
     def _slopes(
@@ -193,7 +193,7 @@ class Generator:
                 by_logits = by_logits if logits is None else _added(by_logits.mT, weight, logits).mT
             by_x += [] if more is None else [(weight, more)]
         drop = by_energy if isinstance(by_energy, Tensor) else torch.full_like(state.energy, by_energy)
-        return by_logits.scatter_add(1, state.target.unsqueeze(1), drop.neg().unsqueeze(1)), by_x
+        return add_to_label(by_logits, state.target, drop.neg()), by_x
 
     def _placed(self, pool: "_Pool", z: Tensor, constraints: Constraints | None) -> Tensor:
         """The admissible row of each state z."""
@@ -213,8 +213,7 @@ class Generator:
                 z = pool.z.detach().requires_grad_()
                 (grad,) = torch.autograd.grad(self.space.decode(z), z, grad)
         delta, memory = self.rule.step(grad, pool.memory, k)
-        delta = delta.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-        return delta.add_(self.space.settle(pool.z, pool.x)), memory
+        return _without_nan(delta).add_(self.space.settle(pool.z, pool.x)), memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,9 +261,13 @@ class _Pool:
         )
 
 
-def _rows_last(x: Tensor) -> Tensor:
-    """x (P, n, D) as it was, lying in memory as (P, D, n)."""
-    return x.mT.contiguous().mT
+def _blocks(n_steps: int) -> Iterator[tuple[int, int]]:
+    """First step and number of steps between two looks: one at a time at first and for the rest, else whole blocks."""
+    step = 1
+    while step <= n_steps:
+        n = _BLOCK if _BLOCK < step <= n_steps - _BLOCK + 1 else 1
+        yield step, n
+        step += n
 
 
 def _differentiated(penalty: Penalty, state: SearchState) -> tuple[Tensor | None, Tensor | None]:
@@ -284,6 +287,13 @@ def _added(total: Tensor, weight: float | Tensor, slopes: Tensor) -> Tensor:
     if isinstance(weight, float):
         return torch.add(total, slopes, alpha=weight)
     return torch.addcmul(total, weight.unsqueeze(-1), slopes)
+
+
+def _without_nan(delta: Tensor) -> Tensor:
+    """The steps, in place where that is faster, with 0 for what is not a number."""
+    if torch.compiler.is_compiling():
+        return torch.where(delta == delta, delta, 0.0)
+    return delta.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
 
 def _choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
