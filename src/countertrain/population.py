@@ -42,7 +42,7 @@ class Population:
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self.modules = tuple(modules)
         self._chain = _chain(self.modules[0])
-        self._layers = [layer for module in self.modules for layer in module.modules()]
+        self._running = list(self.modules[0].modules())  # the layers that a call looks at: of the others, only weights
         self.batch_dependent = any(isinstance(m, _BatchNorm) for m in self.modules[0].modules())
         if len(self.modules) == 1:
             self.parameters: dict[str, Tensor] = dict(self.modules[0].named_parameters())
@@ -59,7 +59,7 @@ class Population:
             name: torch.stack([m.get_buffer(name) for m in self.modules]) for name, _ in self.modules[0].named_buffers()
         }
         self._skeleton = copy.deepcopy(self.modules[0]).to("meta")
-        self._layers += self._skeleton.modules()
+        self._running += self._skeleton.modules()
 
     def __len__(self) -> int:
         return len(self.modules)
@@ -92,25 +92,14 @@ class Population:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """All layers in evaluation mode inside; afterwards each is as it was."""
-        with self._mode(training=False):
+        with _mode(self._running, training=False):
             yield
 
     @contextmanager
     def training(self) -> Iterator[None]:
         """All layers in training mode inside; afterwards each is as it was."""
-        with self._mode(training=True):
+        with _mode(self._running, training=True):
             yield
-
-    @contextmanager
-    def _mode(self, *, training: bool) -> Iterator[None]:
-        others = [layer for layer in self._layers if layer.training is not training]
-        for layer in others:
-            layer.training = training
-        try:
-            yield
-        finally:
-            for layer in others:
-                layer.training = not training
 
     def _run_chain(self, x: Tensor) -> Tensor:
         """Linear layers as (P, out, in) @ (P, in, n): no copy and no narrow matrix product."""
@@ -142,7 +131,8 @@ class Population:
     def verify(self, x: Tensor) -> None:
         """Compare the stacked models with plain calls on a few rows x (n, D); refuse to go on if they differ."""
         try:
-            with self.evaluating():
+            everyone = [*self._running, *(layer for module in self.modules[1:] for layer in module.modules())]
+            with _mode(everyone, training=False):
                 together = self(x.expand(len(self), -1, -1))
                 alone = torch.stack([module(x) for module in self.modules])
             with self.training():
@@ -156,6 +146,18 @@ class Population:
             raise NotStackableError("stacked it gives other logits than alone")
         if any(not torch.equal(self.modules[0].get_buffer(name), buffer) for name, buffer in probe.named_buffers()):
             raise NotStackableError("it changes its buffers while it trains")
+
+
+@contextmanager
+def _mode(layers: Sequence[nn.Module], *, training: bool) -> Iterator[None]:
+    others = [layer for layer in layers if layer.training is not training]
+    for layer in others:
+        layer.training = training
+    try:
+        yield
+    finally:
+        for layer in others:
+            layer.training = not training
 
 
 class _Function:

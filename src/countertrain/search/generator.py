@@ -107,18 +107,19 @@ class Generator:
             value = per_model(weight, size, factual)
             return value[:, part] if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] > 1 else value
 
-        z = self.space.encode(factual)
+        own = torch.clone if self.compiled else _itself  # compiled code would tell apart who shares a tensor with whom
+        z = own(self.space.encode(factual))
         low, high = (None, None) if constraints is None else constraints.rows(part).to(factual).box(factual)
         if population.rows_last and low is not None and high is not None:
             low, high = rows_last(low), rows_last(high)
         return _Pool(
             z=z,
-            x=factual,
+            x=own(factual),
             factual=factual,
             target=target,
             low=low,
             high=high,
-            nascent=factual,
+            nascent=own(factual),
             mature=torch.zeros_like(target, dtype=torch.bool),
             n_steps=torch.zeros_like(target),
             memory=self.rule.init(z),
@@ -259,6 +260,10 @@ class _Pool:
             mature=_put(everyone.mature, where, self.mature),
             n_steps=_put(everyone.n_steps, where, self.n_steps),
         )
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
 
 
 def _blocks(n_steps: int) -> Iterator[tuple[int, int]]:
