@@ -1,10 +1,14 @@
 """Compiled steps are the same steps."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
+from countertrain.compiling import CompilerError, compiled, find_compiler
 from countertrain.constraints import Constraints
 from countertrain.losses import predict
 from countertrain.models import mlp
@@ -34,6 +38,25 @@ def test_a_compiled_search_finds_what_the_plain_one_finds() -> None:
     assert torch.equal(fast.n_steps, found.n_steps)
     for name in ("x", "nascent"):
         assert torch.allclose(getattr(fast, name), getattr(found, name), atol=1e-5)
+
+
+def test_a_compiler_that_fails_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_compiler(*args: object, **options: object) -> Callable[..., None]:
+        def fail(*args: object) -> None:
+            raise InductorError(InvalidCxxCompiler(), None)
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    with pytest.raises(CompilerError, match=r"No working C\+\+ compiler.*install a C\+\+ compiler.*--no-compile"):
+        compiled.__wrapped__(abs)(1)
+
+
+def test_the_compiler_is_found_or_not() -> None:
+    with torch._inductor.config.patch({"cpp.cxx": (None, sys.executable)}):
+        assert find_compiler() == sys.executable
+    with torch._inductor.config.patch({"cpp.cxx": (None, "/no/such/compiler")}):
+        assert find_compiler() is None
 
 
 def test_a_model_trained_with_compiled_code_is_the_same_model() -> None:

@@ -7,11 +7,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["compile_seconds", "compiled", "settled"]
+__all__ = ["CompilerError", "compile_seconds", "compiled", "find_compiler", "settled"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_INLINE = {"realize_reads_threshold": 32, "realize_opcount_threshold": 200}  # hidden units of small models: never stored
+# hidden units of small models are never stored
+_INLINE: dict[str, Any] = {"realize_reads_threshold": 32, "realize_opcount_threshold": 200}
+
+
+class CompilerError(RuntimeError):
+    """torch cannot make compiled code here; the message says why."""
 
 
 @cache
@@ -20,15 +25,35 @@ def compiled(function: F) -> F:
 
     What was compiled is kept on disk by torch, so that another process with the same model starts in a few seconds.
     """
+    from torch._inductor.exc import CppCompileError, InductorError  # seconds to import, and seldom needed
+
     fast = torch.compile(function, options=_INLINE)
 
     @wraps(function)
     def run(*args: Any) -> Any:
         # gradients are taken inside; each model has code of its own
         with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
-            return fast(*args)
+            try:
+                return fast(*args)
+            except (CppCompileError, InductorError) as error:
+                said = str(error).strip().splitlines()[0]
+                raise CompilerError(
+                    f"torch could not compile the training step ({said}); install a C++ compiler such as g++, or go "
+                    "without compiled code (--no-compile)"
+                ) from error
 
     return run  # type: ignore[return-value]  # the same signature
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler that torch would use, if it finds one."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        return get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return None
 
 
 def settled(x: Tensor) -> Tensor:

@@ -87,7 +87,8 @@ class Objective:
     ) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
         """The total and each term by name, (P,) each, and the derivatives of the total by the trainable parameters."""
         total, values = self(model, x, y, group)
-        gradients = torch.autograd.grad(total.sum(), model.trainable(), allow_unused=True)  # models do not meet in a sum
+        # of the sum: models do not see one another
+        gradients = torch.autograd.grad(total.sum(), model.trainable(), allow_unused=True)
         return {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}, gradients
 
     def member(self, i: int) -> "Objective":
@@ -107,10 +108,17 @@ def _forward(model: Population | Shared, x: Tensor, y: Tensor, group: Group | No
         with model.evaluating():
             logits = torch.cat([logits, model(group.rows)], dim=1)
     else:
-        logits = model(torch.cat([x.mT, group.rows.mT], dim=2).mT)
+        logits = model(_one_after_another(x, group.rows, rows_last=model.rows_last))
     labelled = cross_entropy(logits[:, : b + m], torch.cat([y, group.y_ae], dim=1))
     energies = energy(logits[:, b + m :], group.target)
     return TermState(logits, y, labelled[:, :b], group, labelled[:, b:], energies[:, :m], energies[:, m:])
+
+
+def _one_after_another(x: Tensor, more: Tensor, *, rows_last: bool) -> Tensor:
+    """Rows (P, b, D) and (P, m, D) as (P, b + m, D)."""
+    if rows_last and torch.compiler.is_compiling():  # it reads a feature of several rows at once
+        return torch.cat([x.mT, more.mT], dim=2).mT
+    return torch.cat([x, more], dim=1)
 
 
 def _column(weight: float | Tensor) -> float | Tensor:

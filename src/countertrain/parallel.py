@@ -112,6 +112,11 @@ class Shared:
         n = x.shape[1]
         return self.ranks.gather(self.population(x[:, self.ranks.share(n)]), n)
 
+    @property
+    def rows_last(self) -> bool:
+        """Whether (P, n, D) inputs should lie in memory as (P, D, n)."""
+        return self.population.rows_last
+
     def trainable(self) -> list[Tensor]:
         """The parameters that an optimiser should move."""
         return self.population.trainable()

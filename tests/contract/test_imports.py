@@ -13,7 +13,7 @@ OUTSIDE = {"pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "fastap
 
 # A part may import the parts of its own line and of the lines above it.
 LINE = [
-    {"losses", "history", "checkpoint", "constraints", "models"},
+    {"losses", "history", "checkpoint", "constraints", "models", "compiling"},
     {"data", "population"},
     {"search", "checks", "parallel"},
     {"pairs"},

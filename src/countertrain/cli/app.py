@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import typer
 
+from countertrain.compiling import CompilerError
 from countertrain.console import download_bar
 from countertrain.parallel import RankLostError, Ranks, first_to_report, joined
 from countertrain.trainer import NonFiniteLossError
@@ -42,7 +43,7 @@ def main(args: Sequence[str] | None = None) -> None:
             if ranks.size > 1 and given[:1] != ["train"]:
                 raise ValueError("torchrun is for `countertrain train`; start any other command without it")
             code = app(args=given, standalone_mode=False, prog_name="countertrain")
-    except (ValueError, OSError, NonFiniteLossError, RankLostError) as error:
+    except (ValueError, OSError, NonFiniteLossError, RankLostError, CompilerError) as error:
         if os.environ.get("COUNTERTRAIN_DEBUG"):
             raise
         _fail(str(error))

@@ -75,7 +75,7 @@ def train(
         bool | None,
         typer.Option(
             "--compile/--no-compile",
-            help="Compile search and objective first: for long runs of small models. --resume goes on as it began.",
+            help="Compile search and updates first (a minute); left out, done where a run is long enough.",
         ),
     ] = None,
     track: Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")] = None,

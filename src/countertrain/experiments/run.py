@@ -18,7 +18,7 @@ from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors
 from countertrain.data import Dataset, load
 from countertrain.evaluation.protocol import Protocol, evaluate
 from countertrain.experiments.build import build_constraints, build_models, build_protocol, build_trainer
-from countertrain.experiments.hint import compile_hint
+from countertrain.experiments.compile_choice import choose_compiled
 from countertrain.experiments.settings import Settings, SettingsError, read_settings
 from countertrain.history import EpochRecord, History
 from countertrain.parallel import ALONE, Ranks
@@ -94,8 +94,8 @@ def train(
 ) -> Run:
     """Train the models of these settings into a folder; a finished run is only opened.
 
-    `compiled` as in the trainer; None: as an unfinished run began, and a new one with plain code, of which `say` hears
-    where compiled code would be much faster.
+    `compiled` as in the trainer; None: as an unfinished run began, and a new one where that pays, of which `say` hears
+    (`choose_compiled`).
     All ranks train together; the first one writes the files, and they are there when this returns on any.
     """
     data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
@@ -113,9 +113,10 @@ def train(
                 "to start anew"
             )
     afresh = not (resume and begun)
-    if compiled is None:
-        compiled = not afresh and _began_compiled(folder)
-        callbacks = [*callbacks, *([] if compiled else [compile_hint(settings, data.n_features, say)])]
+    if compiled is None and afresh:
+        compiled = choose_compiled(settings, len(data.train.x), data.n_features, say)
+    elif compiled is None:
+        compiled = _began_compiled(folder)
     ranks.wait()  # nobody writes before all have read
     if ranks.first:
         _begin(folder, settings, ranks, afresh=afresh, compiled=compiled)
