@@ -16,11 +16,12 @@ from countertrain.experiments.sweep.job import Job, attempt
 pytest.importorskip("ray", reason="ray is not installed: pip install 'countertrain[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves sockets and processes to the garbage collector
 
+# a second for each population: the other node must have begun before the first is done with all of them
 SPEC = Sweep.from_toml(
     """
     data = "moons"
     seeds = [0, 1]
-    fixed = { epochs = 6, n_ce = 60, batch_size = 500 }
+    fixed = { epochs = 60, n_ce = 60, batch_size = 500 }
     grid = { hidden = [[3], [4], [5], [6], [7], [8]] }
     evaluation = { rounds = 2, individuals = 20 }
     """
