@@ -38,8 +38,8 @@ def compiled(function: F) -> F:
             except (CppCompileError, InductorError) as error:
                 said = str(error).strip().splitlines()[0]
                 raise CompilerError(
-                    f"torch could not compile the training step ({said}); install a C++ compiler such as g++, or go "
-                    "without compiled code (--no-compile)"
+                    f"torch could not compile it ({said}); install a C++ compiler such as g++, or go without compiled "
+                    "code (--no-compile, or compiled=False)"
                 ) from error
 
     return run  # type: ignore[return-value]  # the same signature

@@ -91,13 +91,13 @@ class Population:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """All layers in evaluation mode inside; afterwards each is as it was."""
+        """The layers that a call looks at in evaluation mode inside; afterwards each is as it was."""
         with _mode(self._running, training=False):
             yield
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """All layers in training mode inside; afterwards each is as it was."""
+        """The layers that a call looks at in training mode inside; afterwards each is as it was."""
         with _mode(self._running, training=True):
             yield
 

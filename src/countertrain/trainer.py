@@ -24,7 +24,7 @@ from countertrain.search.generators import eccco
 from countertrain.search.state import Counterfactuals
 from countertrain.training_state import TrainingState
 
-__all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError"]
+__all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError", "default_n_ce"]
 
 Callback = Callable[[EpochRecord], bool | None]
 """Called after each epoch, when the modules hold the weights of that epoch; one that returns True ends the training."""
@@ -227,7 +227,7 @@ class CounterfactualTrainer:
         rows = state.sampler.factuals(n)  # (P, n)
         factual = x[rows]  # (P, n, D)
         with state.population.evaluating(), torch.no_grad():
-            _, predicted = self._judge(state.model, factual, y[rows])
+            predicted = (compiled(_predicted) if self.compiled else _predicted)(state.model, factual)
         target = state.sampler.targets(predicted)
         mine = state.ranks.share(n)
         generator = replace(self.generator, compiled=True) if self.compiled else self.generator
@@ -240,19 +240,16 @@ class CounterfactualTrainer:
         x_plus = state.sampler.nearest(x, target, found.x, self.n_neighbours)
         return pair_up(found, y[rows], x_plus, constraints, self.immature)
 
-    @property
-    def _judge(self) -> Callable[[Population | Shared, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        return compiled(_judged) if self.compiled else _judged
-
     @torch.no_grad()
     def _scores(self, model: Population | Shared, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
+        judge = compiled(_judged) if self.compiled else _judged
         losses, correct = [], []
         part = max(1, _PART // len(model))
         with model.evaluating():
             for rows, labels in zip(x.split(part), y.split(part), strict=True):
-                loss, predicted = self._judge(model, rows, labels)
+                loss, right = judge(model, rows, labels)
                 losses.append(loss)
-                correct.append(predicted == labels)
+                correct.append(right)
         return {
             f"{name}_loss": torch.cat(losses, dim=1).mean(-1),
             f"{name}_accuracy": torch.cat(correct, dim=1).float().mean(-1),
@@ -266,7 +263,7 @@ class CounterfactualTrainer:
 
     def _n_ce(self, n_rows: int) -> int:
         if self.n_ce is None:
-            return min(1000, n_rows)
+            return default_n_ce(n_rows)
         if self.n_ce > n_rows:
             raise ValueError(
                 f"n_ce must be at most the number of training rows, {n_rows}; got {self.n_ce}; "
@@ -331,6 +328,11 @@ class CounterfactualTrainer:
         return merged
 
 
+def default_n_ce(n_rows: int) -> int:
+    """Counterfactuals searched an epoch, unless the settings say so."""
+    return min(1000, n_rows)
+
+
 def _taken(values: Tensor, rows: Tensor | slice, size: int) -> Tensor:
     """These rows of the data for each of so many models, (P, b, ...)."""
     if isinstance(rows, Tensor):
@@ -361,9 +363,18 @@ def _non_finite(curves: dict[str, Tensor], population: Population, train_loss: T
     return bad
 
 
+def _predicted(model: Population | Shared, x: Tensor) -> Tensor:
+    """Class of each row under each model: (n, D) or (P, n, D) -> (P, n)."""
+    return predict(_logits(model, x))
+
+
 def _judged(model: Population | Shared, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and predicted class of rows x, (n, D) or (P, n, D), under each model: (P, n) both."""
-    if torch.compiler.is_compiling():
+    """Cross-entropy of rows (n, D) of classes (n,) under each model, and whether it is right: (P, n) both."""
+    logits = _logits(model, x)
+    return cross_entropy(logits, y.expand(len(model), -1)), predict(logits) == y
+
+
+def _logits(model: Population | Shared, x: Tensor) -> Tensor:
+    if torch.compiler.is_compiling():  # it reads a feature of several rows at once
         x = settled(rows_last(x))
-    logits = settled(model(x.expand(len(model), -1, -1)))
-    return cross_entropy(logits, y.expand(len(model), -1)), predict(logits)
+    return settled(model(x.expand(len(model), -1, -1)))

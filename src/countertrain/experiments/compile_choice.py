@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from countertrain.compiling import find_compiler
 from countertrain.experiments.settings import Settings
+from countertrain.trainer import default_n_ce
 
 __all__ = ["choose_compiled", "seconds_saved"]
 
@@ -33,7 +34,7 @@ def seconds_saved(settings: Settings, n_rows: int, n_features: int) -> float:
         return 0.0
     epochs = settings.epochs - round(settings.burn_in * settings.epochs)
     updates = math.ceil(n_rows / settings.batch_size)
-    n_ce = min(1000, n_rows) if settings.n_ce is None else settings.n_ce
+    n_ce = default_n_ce(n_rows) if settings.n_ce is None else settings.n_ce
     return epochs * (updates * _UPDATE + len(settings.seeds) * n_ce * _ROW)
 
 

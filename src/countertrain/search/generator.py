@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from countertrain.compiling import compiled, settled
 from countertrain.constraints import Constraints
 from countertrain.losses import add_to_label, cross_entropy, energy, log_probabilities, of_label
 from countertrain.population import Model, Population, Weight, as_population, member, per_model, rows_last
+from countertrain.search.pool import Pool, choose, joined
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchState, StateSpace, StepRule
@@ -18,8 +19,7 @@ from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchSt
 __all__ = ["Generator"]
 
 _BUDGET = 2**20  # numbers in one tensor of rows: 4 MB of float32, still in cache; more rows go one part after another
-_COMPILED = 8  # times as many for compiled code, which stores less on its way and costs more to call
-_WIDE = 16  # features from which a look at all rows is cheaper than a copy of them
+_BUDGET_COMPILED = 2**23  # compiled code stores less on its way and costs more to call
 _BLOCK = 3  # steps between two looks at how many rows still move, after as many single ones: many rows mature at once
 _WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
 
@@ -68,7 +68,7 @@ class Generator:
         if not stacked:
             factual, target = factual.unsqueeze(0), target.unsqueeze(0)
         size, n, d = factual.shape
-        rows = max(1, _BUDGET * (_COMPILED if self.compiled else 1) // (size * max(d, 32)))
+        rows = max(1, (_BUDGET_COMPILED if self.compiled else _BUDGET) // (size * max(d, 32)))
         with population.evaluating(), torch.no_grad():
             if n:
                 _check_classes(population, factual, target)
@@ -78,7 +78,7 @@ class Generator:
                 )
                 for part in (slice(first, first + rows) for first in range(0, max(n, 1), rows))
             ]
-        result = Counterfactuals(factual, target, *(_joined(found, f) for f in ("x", "nascent", "mature", "n_steps")))
+        result = Counterfactuals(factual, target, *(joined(found, f) for f in ("x", "nascent", "mature", "n_steps")))
         if stacked:
             return result
         return Counterfactuals(**{f.name: getattr(result, f.name).squeeze(0) for f in fields(result)})
@@ -96,7 +96,7 @@ class Generator:
         constraints: Constraints | None,
         epsilon: Weight,
         part: slice,
-    ) -> "_Pool":
+    ) -> Pool:
         """The pool of some of the rows, before the first step."""
         size = len(factual)
         factual, target = factual[:, part], target[:, part]
@@ -112,7 +112,7 @@ class Generator:
         low, high = (None, None) if constraints is None else constraints.rows(part).to(factual).box(factual)
         if population.rows_last and low is not None and high is not None:
             low, high = rows_last(low), rows_last(high)
-        return _Pool(
+        return Pool(
             z=z,
             x=own(factual),
             factual=factual,
@@ -129,7 +129,7 @@ class Generator:
             weights=tuple(share(weight) for weight, _ in self.penalties),
         )
 
-    def _walk(self, population: Any, pool: "_Pool", constraints: Constraints | None) -> "_Pool":
+    def _walk(self, population: Any, pool: Pool, constraints: Constraints | None) -> Pool:
         if not pool.target.numel():
             return pool
         advance = compiled(Generator._advance) if self.compiled else Generator._advance
@@ -151,7 +151,7 @@ class Generator:
         pool = pool.seen(yloss, (pool.x - pool.factual).abs())  # the last iterate may have matured
         return pool.put_into(everyone, where)
 
-    def _advance(self, population: Any, pool: "_Pool", constraints: Constraints | None, first: int, n: int) -> "_Pool":
+    def _advance(self, population: Any, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
         for k in range(n):
             with torch.enable_grad():
@@ -167,7 +167,7 @@ class Generator:
                 grad = _added(grad, weight, slopes)
             pool = pool.seen(of_label(log_p, pool.target).neg(), state.change.abs())
             z, memory = self._moved(pool, grad, first + k)
-            x = _choose(pool.mature, pool.x, self._placed(pool, z, constraints))  # mature rows stay where they are
+            x = choose(pool.mature, pool.x, self._placed(pool, z, constraints))  # mature rows stay where they are
             pool = replace(pool, z=z, x=settled(x), memory=memory, n_steps=pool.n_steps + ~pool.mature)
         return pool
 
@@ -196,7 +196,7 @@ class Generator:
         drop = by_energy if isinstance(by_energy, Tensor) else torch.full_like(state.energy, by_energy)
         return add_to_label(by_logits, state.target, drop.neg()), by_x
 
-    def _placed(self, pool: "_Pool", z: Tensor, constraints: Constraints | None) -> Tensor:
+    def _placed(self, pool: Pool, z: Tensor, constraints: Constraints | None) -> Tensor:
         """The admissible row of each state z."""
         x = z if isinstance(self.space, FeatureSpace) else self.space.decode(z)
         if constraints is None:
@@ -205,7 +205,7 @@ class Generator:
         assert pool.high is not None
         return constraints.project_into(x, pool.low, pool.high)
 
-    def _moved(self, pool: "_Pool", grad: Tensor, k: int) -> tuple[Tensor, Memory]:
+    def _moved(self, pool: Pool, grad: Tensor, k: int) -> tuple[Tensor, Memory]:
         """The states one step on; those of mature rows no longer matter."""
         if not isinstance(self.space, FeatureSpace):  # pull the gradient back through the decoder
             if pool.low is not None and pool.high is not None:
@@ -215,51 +215,6 @@ class Generator:
                 (grad,) = torch.autograd.grad(self.space.decode(z), z, grad)
         delta, memory = self.rule.step(grad, pool.memory, k)
         return _without_nan(delta).add_(self.space.settle(pool.z, pool.x)), memory
-
-
-@dataclass(frozen=True, eq=False)
-class _Pool:
-    """The rows under search; every tensor has axes (P, n) or (P, n, ...), or n = 1 where rows share a value."""
-
-    z: Tensor
-    x: Tensor
-    factual: Tensor
-    target: Tensor
-    low: Tensor | None
-    high: Tensor | None
-    nascent: Tensor
-    mature: Tensor
-    n_steps: Tensor
-    memory: Memory
-    limit: Tensor
-    epsilon: float | Tensor
-    weights: tuple[float | Tensor, ...]
-
-    def state(self, logits: Tensor, step: int, n_steps: int) -> SearchState:
-        """What penalties may see of the rows, whose logits these are."""
-        e, change = energy(logits, self.target), self.x - self.factual
-        return SearchState(self.x, logits, e, change, self.factual, self.target, step, n_steps)
-
-    def seen(self, yloss: Tensor, moved: Tensor) -> Self:
-        """The pool after a look at its rows: which are mature now, and which still are nascent."""
-        near = moved.amax(-1) <= self.epsilon
-        return replace(self, mature=self.mature | (yloss <= self.limit), nascent=_choose(near, self.x, self.nascent))
-
-    def take(self, rows: Tensor) -> Self:
-        """The pool of these rows of each model, (P, m)."""
-        return replace(self, **{f.name: _take(getattr(self, f.name), rows) for f in fields(self)})
-
-    def put_into(self, everyone: Self, where: Tensor | None) -> Self:
-        """All rows with the results of this pool's rows put in their places."""
-        if where is None:
-            return self
-        return replace(
-            everyone,
-            x=_put(everyone.x, where, self.x),
-            nascent=_put(everyone.nascent, where, self.nascent),
-            mature=_put(everyone.mature, where, self.mature),
-            n_steps=_put(everyone.n_steps, where, self.n_steps),
-        )
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -299,43 +254,6 @@ def _without_nan(delta: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         return torch.where(delta == delta, delta, 0.0)
     return delta.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-
-
-def _choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
-    """Rows of `these` where `which` (P, n) says so, else of `those`; wide rows are not copied where all agree."""
-    if those.device.type == "cpu" and those.shape[-1] > _WIDE and not torch.compiler.is_compiling():
-        if which.all():
-            return these
-        if not which.any():
-            return those
-    return torch.where(which.unsqueeze(-1), these, those)
-
-
-def _joined(pools: Sequence[_Pool], field: str) -> Tensor:
-    """A result of all parts together."""
-    parts = [getattr(pool, field) for pool in pools]
-    if len(parts) == 1:
-        return parts[0]  # type: ignore[no-any-return]  # an attribute
-    if parts[0].ndim == 3:  # rows last, as they lie in memory
-        return torch.cat([part.transpose(1, 2) for part in parts], dim=2).transpose(1, 2)
-    return torch.cat(parts, dim=1)
-
-
-def _take(value: Any, rows: Tensor) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_take(v, rows) for v in value)
-    if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[1] == 1:
-        return value
-    if value.ndim == 2:
-        return value.expand(len(rows), -1).gather(1, rows)
-    taken = value.transpose(1, 2).gather(2, rows.unsqueeze(1).expand(-1, value.shape[2], -1))
-    return taken.transpose(1, 2)
-
-
-def _put(into: Tensor, where: Tensor, value: Tensor) -> Tensor:
-    if into.ndim == 3:
-        where = where.unsqueeze(-1).expand_as(value)
-    return into.scatter(1, where, value)
 
 
 def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constraints | None) -> None:

@@ -1,0 +1,97 @@
+"""The rows under search: looked at, taken out when most are done, and put back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from countertrain.losses import energy
+from countertrain.search.state import Memory, SearchState
+
+__all__ = ["Pool", "choose", "joined"]
+
+_WIDE = 16  # features from which a look at all rows is cheaper than a copy of them
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The rows under search; every tensor has axes (P, n) or (P, n, ...), or n = 1 where rows share a value."""
+
+    z: Tensor
+    x: Tensor
+    factual: Tensor
+    target: Tensor
+    low: Tensor | None
+    high: Tensor | None
+    nascent: Tensor
+    mature: Tensor
+    n_steps: Tensor
+    memory: Memory
+    limit: Tensor
+    epsilon: float | Tensor
+    weights: tuple[float | Tensor, ...]
+
+    def state(self, logits: Tensor, step: int, n_steps: int) -> SearchState:
+        """What penalties may see of the rows, whose logits these are."""
+        e, change = energy(logits, self.target), self.x - self.factual
+        return SearchState(self.x, logits, e, change, self.factual, self.target, step, n_steps)
+
+    def seen(self, yloss: Tensor, moved: Tensor) -> Self:
+        """The pool after a look at its rows: which are mature now, and which still are nascent."""
+        near = moved.amax(-1) <= self.epsilon
+        return replace(self, mature=self.mature | (yloss <= self.limit), nascent=choose(near, self.x, self.nascent))
+
+    def take(self, rows: Tensor) -> Self:
+        """The pool of these rows of each model, (P, m)."""
+        return replace(self, **{f.name: _take(getattr(self, f.name), rows) for f in fields(self)})
+
+    def put_into(self, everyone: Self, where: Tensor | None) -> Self:
+        """All rows with the results of this pool's rows put in their places."""
+        if where is None:
+            return self
+        return replace(
+            everyone,
+            x=_put(everyone.x, where, self.x),
+            nascent=_put(everyone.nascent, where, self.nascent),
+            mature=_put(everyone.mature, where, self.mature),
+            n_steps=_put(everyone.n_steps, where, self.n_steps),
+        )
+
+
+def choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
+    """Rows of `these` where `which` (P, n) says so, else of `those`; wide rows are not copied where all agree."""
+    if those.device.type == "cpu" and those.shape[-1] > _WIDE and not torch.compiler.is_compiling():
+        if which.all():
+            return these
+        if not which.any():
+            return those
+    return torch.where(which.unsqueeze(-1), these, those)
+
+
+def joined(pools: Sequence[Pool], field: str) -> Tensor:
+    """A result of all parts together."""
+    parts = [getattr(pool, field) for pool in pools]
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]  # an attribute
+    if parts[0].ndim == 3:  # rows last, as they lie in memory
+        return torch.cat([part.transpose(1, 2) for part in parts], dim=2).transpose(1, 2)
+    return torch.cat(parts, dim=1)
+
+
+def _take(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_take(v, rows) for v in value)
+    if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[1] == 1:
+        return value
+    if value.ndim == 2:
+        return value.expand(len(rows), -1).gather(1, rows)
+    taken = value.transpose(1, 2).gather(2, rows.unsqueeze(1).expand(-1, value.shape[2], -1))
+    return taken.transpose(1, 2)
+
+
+def _put(into: Tensor, where: Tensor, value: Tensor) -> Tensor:
+    if into.ndim == 3:
+        where = where.unsqueeze(-1).expand_as(value)
+    return into.scatter(1, where, value)
