@@ -258,3 +258,20 @@ def test_the_same_seed_trains_the_same_model_and_the_domain_is_inferred_by_defau
     assert torch.equal(weights(first), weights(second))
     assert not torch.allclose(weights(first), weights(wide))
     assert not torch.allclose(weights(first), weights(narrow))
+
+
+def test_parameters_that_no_loss_depends_on_stay_what_they_are() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(2, 2), nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x)
+
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    model = Idle()
+    before = model.used.weight.detach().clone()
+    CounterfactualTrainer(objective=bl(), epochs=1, batch_size=10).fit(model, x, (x[:, 0] > 0).long())
+    assert torch.equal(model.idle, torch.ones(3))
+    assert not torch.equal(model.used.weight, before)

@@ -210,3 +210,18 @@ def test_no_rows_give_no_counterfactuals(model: nn.Module) -> None:
     found = eccco()(model, torch.zeros(0, 3, dtype=torch.float64), torch.zeros(0, dtype=torch.int64))
     assert found.x.shape == (0, 3)
     assert found.mature.shape == found.n_steps.shape == (0,)
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 3, 5, 6, 30, 50])
+def test_each_step_is_in_one_block_of_one_of_two_lengths(n_steps: int) -> None:
+    blocks = list(the_module._blocks(n_steps))
+    assert [first + i for first, n in blocks for i in range(n)] == list(range(1, n_steps + 1))
+    assert {n for _, n in blocks} <= {1, the_module._BLOCK}  # each length is compiled by itself
+    assert all(n == 1 for _, n in blocks[:3])  # many rows mature at once
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_a_step_that_is_not_a_number_is_no_step(compiling: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    delta = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.5])
+    assert the_module._without_nan(delta).tolist() == [0.0, torch.inf, -torch.inf, 0.5]
