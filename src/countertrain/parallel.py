@@ -22,7 +22,6 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from countertrain.population import Population
 
@@ -70,9 +69,10 @@ class Ranks:
         """Put into each parameter's gradient the sum over the ranks."""
         if self.size > 1:
             gradients = [p.grad for p in parameters if p.grad is not None]
-            flat = parameters_to_vector(gradients)
+            flat = torch.cat([g.reshape(-1) for g in gradients])
             _together(dist.all_reduce, flat)
-            vector_to_parameters(flat, gradients)
+            for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+                gradient.copy_(total.view(gradient.shape))  # in place: it lies as its parameter does
 
     def follow_first(self, tensors: Iterable[Tensor]) -> None:
         """Give every rank the values that the first one has."""

@@ -11,7 +11,17 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-__all__ = ["Model", "NotStackableError", "Population", "Weight", "as_population", "member", "per_model", "rows_last"]
+__all__ = [
+    "Model",
+    "NotStackableError",
+    "Population",
+    "Weight",
+    "as_population",
+    "lay_out_like",
+    "member",
+    "per_model",
+    "rows_last",
+]
 
 Model = Callable[[Tensor], Tensor]
 """(n, D) rows -> (n, K) logits, differentiable in the rows."""
@@ -210,6 +220,15 @@ def member(weight: Weight, i: int) -> float | Tensor:
     if isinstance(weight, Tensor):
         return weight if weight.ndim == 0 else weight[i]
     return weight[i] if isinstance(weight, Sequence) else weight
+
+
+def lay_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """The value as it was, lying in memory as the parameter does.
+
+    A fused optimiser walks through parameter, gradient and moments as if they lay alike, and looks at no strides. Under
+    vmap, or from a file, they need not: autograd may well hand back the transpose of what it computed.
+    """
+    return value if value.stride() == parameter.stride() else torch.empty_like(parameter).copy_(value)
 
 
 def rows_last(x: Tensor) -> Tensor:

@@ -18,13 +18,13 @@ from countertrain.losses import cross_entropy, predict
 from countertrain.objective import Objective, ct
 from countertrain.pairs import Group, Immature, Pairs, Sampler, pair_up
 from countertrain.parallel import ALONE, Ranks, Shared
-from countertrain.population import NotStackableError, Population, Weight, member, rows_last
+from countertrain.population import NotStackableError, Population, Weight, lay_out_like, member, rows_last
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.state import Counterfactuals
 from countertrain.training_state import TrainingState
 
-__all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError", "default_n_ce"]
+__all__ = ["Callback", "CounterfactualTrainer", "NonFiniteLossError", "default_n_ce", "fused_adam"]
 
 Callback = Callable[[EpochRecord], bool | None]
 """Called after each epoch, when the modules hold the weights of that epoch; one that returns True ends the training."""
@@ -46,7 +46,18 @@ _PART = 2**14  # rows, of all models, scored together: their hidden units stay i
 
 def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
     """Adam with the paper's learning rate."""
-    return torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    return fused_adam(parameters, lr=1e-3)
+
+
+def fused_adam(parameters: Iterable[Tensor], *, lr: float) -> torch.optim.Optimizer:
+    """Adam as one kernel, where every parameter fills its piece of memory; a view with gaps is none of its business."""
+    parameters = list(parameters)
+    return torch.optim.Adam(parameters, lr=lr, fused=all(_dense(p) for p in parameters))
+
+
+def _dense(x: Tensor) -> bool:
+    """Whether the numbers of x lie side by side in memory, in whatever order."""
+    return torch.empty_like(x).stride() == x.stride()
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -195,7 +206,7 @@ class CounterfactualTrainer:
             if self.on_nonfinite == "skip" and not torch.isfinite(values["loss"]).all():
                 continue
             for parameter, gradient in zip(trainable, gradients, strict=True):
-                parameter.grad = gradient
+                parameter.grad = None if gradient is None else lay_out_like(parameter, gradient)
             state.ranks.add_gradients(trainable)
             state.optimizer.step()
         names = dict.fromkeys(name for loss in losses for name in loss)

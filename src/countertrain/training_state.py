@@ -13,7 +13,7 @@ from countertrain.checkpoint import CheckpointError, read_tensors, write_tensors
 from countertrain.history import EpochRecord, History
 from countertrain.pairs import Sampler
 from countertrain.parallel import ALONE, Ranks, share_out
-from countertrain.population import Population
+from countertrain.population import Population, lay_out_like
 
 __all__ = ["TrainingState", "keep_models"]
 
@@ -98,18 +98,26 @@ class TrainingState:
         with torch.no_grad():
             for name, tensor in self._tensors().items():
                 tensor.copy_(tensors[f"model.{name}"])
-        state: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in meta["optimizer"].items()}
-        for name, value in tensors.items():
-            if name.startswith("optimizer."):
-                _, place, key = name.split(".", 2)
-                state.setdefault(int(place), {})[key] = value
-        self.optimizer.load_state_dict({"state": state, "param_groups": meta["param_groups"]})
+        self._load_optimizer(tensors, meta)
         for i, stream in enumerate(self.sampler.streams):
             stream.set_state(tensors[f"stream.{i}"])
         torch.set_rng_state(tensors["global_stream"])
         self.history.records = [EpochRecord.from_json(line) for line in meta["records"]]
         self.history.failures = {int(i): why for i, why in meta["failures"].items()}
         self._good = self._snapshot()
+
+    def _load_optimizer(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Moments and counts of each parameter; a file knows no strides, so moments are laid out as it."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        state: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in meta["optimizer"].items()}
+        for name, value in tensors.items():
+            if name.startswith("optimizer."):
+                _, place, key = name.split(".", 2)
+                like = parameters[int(place)]
+                state.setdefault(int(place), {})[key] = (
+                    lay_out_like(like, value) if value.shape == like.shape else value
+                )
+        self.optimizer.load_state_dict({"state": state, "param_groups": meta["param_groups"]})
 
     def _tensors(self) -> dict[str, Tensor]:
         """Parameters, and for a single model its buffers (batch-norm statistics and the like)."""

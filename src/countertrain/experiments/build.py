@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-import torch
 from torch import nn
 
 from countertrain import models
@@ -17,7 +16,7 @@ from countertrain.search.generators import eccco, generic, revise
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE
-from countertrain.trainer import CounterfactualTrainer
+from countertrain.trainer import CounterfactualTrainer, fused_adam
 
 __all__ = ["VARYING", "build_constraints", "build_generator", "build_models", "build_protocol", "build_trainer"]
 
@@ -99,7 +98,7 @@ def build_trainer(
         immature=first.immature,
         n_neighbours=first.n_neighbours,
         generate=first.generate,
-        optimizer=partial(torch.optim.Adam, lr=first.learning_rate, fused=True),
+        optimizer=partial(fused_adam, lr=first.learning_rate),
         shuffle=first.shuffle,
         on_nonfinite=first.on_nonfinite,
         compiled=compiled,

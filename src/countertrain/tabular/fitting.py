@@ -27,7 +27,7 @@ from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import fit_vae
 from countertrain.tabular.encoder import Encoder
 from countertrain.tabular.schema import suggestion
-from countertrain.trainer import CounterfactualTrainer
+from countertrain.trainer import CounterfactualTrainer, fused_adam
 
 if TYPE_CHECKING:
     from countertrain.tabular.estimator import CounterfactualClassifier
@@ -64,7 +64,7 @@ def build_trainer(
         batch_size=batch_size_for(len(x)) if clf.batch_size is None else clf.batch_size,
         n_ce=clf.n_ce,
         n_neighbours=clf.n_neighbours,
-        optimizer=partial(torch.optim.Adam, lr=clf.learning_rate, fused=True),
+        optimizer=partial(fused_adam, lr=clf.learning_rate),
         shuffle=True,
         seed=seeds,
     )
