@@ -23,18 +23,18 @@ chromium:
 check: style types
 
 style: $(INSTALLED)
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks reproduction
+	$(BIN)/ruff check src tests benchmarks reproduction
 
 types: $(INSTALLED)
 	$(BIN)/mypy
 
 format: $(INSTALLED)
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks reproduction
+	$(BIN)/ruff check --fix src tests benchmarks reproduction
 
 bench: $(INSTALLED)
-	$(BIN)/countertrain bench --page docs/performance.md
+	$(BIN)/python -m benchmarks --page docs/performance.md
 
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict --site-dir site

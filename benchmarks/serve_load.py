@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from countertrain.tabular.estimator import CounterfactualClassifier
+from countertrain.estimator import CounterfactualClassifier
 
 SERVER = """
 import sys, torch

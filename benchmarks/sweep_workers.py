@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 
-from countertrain.experiments.sweep import Processes, Store, Sweep, sweep
+from countertrain.runs.sweep import Processes, Store, Sweep, sweep
 
 
 def seconds(spec: Sweep, workers: int) -> float:

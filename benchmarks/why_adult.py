@@ -1,7 +1,7 @@
 """Adult with the authors' slip at test time: the number `education-num` counted among the columns of `education`.
 
-Their program finds one-hot groups by substrings of column names. Needs the trained models of `countertrain paper table1
---datasets adult` under runs/paper. Writes results/paper/why-adult.{csv,md,tex}.
+Their program finds one-hot groups by substrings of column names. Needs the models that `python -m reproduction table1
+--datasets adult` leaves under runs/paper. Writes results/paper/why-adult.{csv,md,tex}.
 """
 
 from dataclasses import replace
@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 
 from countertrain.evaluation.comparison import compare
-from countertrain.experiments.build import build_protocol
-from countertrain.experiments.paper.published import TABLE1
-from countertrain.experiments.paper.tables import LABELS, write_table
-from countertrain.experiments.run import Run, open_run
+from countertrain.runs.registry import build_protocol
+from countertrain.runs.run import Run, open_run
+from reproduction.published import TABLE1
+from reproduction.tables import LABELS, write_table
 
 ROUNDS = 10
 
@@ -37,7 +37,7 @@ def main() -> None:
             records = [
                 change(run).evaluate(build_protocol(run.settings, rounds=ROUNDS, individuals=100)) for run in runs
             ]
-            for reduction in compare(*records, metrics):
+            for reduction in compare(records[0], records[1], metrics):
                 rows.append(
                     {
                         "metric": LABELS[reduction.metric],

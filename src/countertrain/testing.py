@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints, Mutability
-from countertrain.losses import cross_entropy, predict
-from countertrain.models import mlp
-from countertrain.objective import Objective, Term, TermState
-from countertrain.pairs import Group, Pairs
-from countertrain.population import Population
+from countertrain.models.architectures import mlp
+from countertrain.models.population import Population
 from countertrain.search.generator import Generator
+from countertrain.search.losses import cross_entropy, predict
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Counterfactuals
+from countertrain.training.objective import Objective, Term, TermState
+from countertrain.training.pairs import Group, Pairs
 
 __all__ = ["check_generator", "check_term", "toy_model", "toy_rows"]
 

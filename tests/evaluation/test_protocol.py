@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from countertrain import Constraints, Counterfactuals, linear
-from countertrain.data import load
 from countertrain.evaluation import protocol as module
 from countertrain.evaluation.protocol import Protocol, evaluate
 from countertrain.search.generators import eccco
 from countertrain.search.rules import SGD
+from countertrain.tables import load
 
 METRICS = ["validity", "maturity", "n_steps", "ip", "ip_star", "cost", "sparsity"]
 

@@ -10,8 +10,8 @@ from countertrain import mlp
 from countertrain.evaluation import robustness
 from countertrain.evaluation.metrics import accuracy
 from countertrain.evaluation.robustness import fgsm, pgd, robust_accuracy
-from countertrain.losses import cross_entropy
-from countertrain.population import Population
+from countertrain.models.population import Population
+from countertrain.search.losses import cross_entropy
 from countertrain.testing import toy_model, toy_rows
 
 with warnings.catch_warnings():

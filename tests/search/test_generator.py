@@ -3,11 +3,11 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints, Mutability
-from countertrain.losses import predict
-from countertrain.population import Population
+from countertrain.models.population import Population
 from countertrain.search import generator as the_module
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
+from countertrain.search.losses import predict
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Counterfactuals, Memory, StepRule
 from countertrain.testing import toy_rows

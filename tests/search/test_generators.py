@@ -3,9 +3,9 @@ import torch
 from torch import nn
 
 from countertrain.constraints import Constraints
-from countertrain.losses import energy
 from countertrain.search.generator import Generator
 from countertrain.search.generators import EnergyPenalty, distance, eccco, generic, revise
+from countertrain.search.losses import energy
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Penalty, SearchState
 from countertrain.search.vae import fit_vae

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints, Mutability
-from countertrain.losses import predict
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
+from countertrain.search.losses import predict
 from countertrain.search.state import Counterfactuals
 from countertrain.testing import toy_rows
 

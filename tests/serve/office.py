@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from fastapi import FastAPI
 
+from countertrain.estimator import CounterfactualClassifier
 from countertrain.serve.limits import Limits
-from countertrain.tabular.estimator import CounterfactualClassifier
-from countertrain.tabular.schema import Schema
+from countertrain.tables.schema import Schema
 
 PATIENT = Limits(seconds=60)  # the machine that runs the tests may be busy
 PERSON = {

@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from office import PATIENT, PERSON, applications, ask, classifier, content, near, people, together
 
+from countertrain.estimator import CounterfactualClassifier
 from countertrain.serve.app import create_app, run
 from countertrain.serve.desk import Desk
-from countertrain.tabular.estimator import CounterfactualClassifier
-from countertrain.tabular.schema import Numeric
+from countertrain.tables.schema import Numeric
 
 TOKEN = "correct-horse-battery"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 import typer
 
-from countertrain.compiling import CompilerError
-from countertrain.console import download_bar
-from countertrain.parallel import RankLostError, Ranks, first_to_report, joined
-from countertrain.trainer import NonFiniteLossError
+from countertrain.cli.console import download_bar
+from countertrain.models.kernels import CompilerError
+from countertrain.training.ranks import RankLostError, Ranks, first_to_report, joined
+from countertrain.training.trainer import NonFiniteLossError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,14 +35,19 @@ A first tour:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line; mistakes of the user end in one line and exit code 2."""
+    """Run the command line."""
+    run(app, args, "countertrain")
+
+
+def run(commands: typer.Typer, args: Sequence[str] | None, name: str) -> None:
+    """Run these commands; mistakes of the user end in one line and exit code 2."""
     torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more threads are slower
     try:
         given = _spread(sys.argv[1:] if args is None else args)
         with joined() as ranks, _heard(ranks), download_bar():
             if ranks.size > 1 and given[:1] != ["train"]:
                 raise ValueError("torchrun is for `countertrain train`; start any other command without it")
-            code = app(args=given, standalone_mode=False, prog_name="countertrain")
+            code = commands(args=given, standalone_mode=False, prog_name=name)
     except (ValueError, OSError, NonFiniteLossError, RankLostError, CompilerError) as error:
         if os.environ.get("COUNTERTRAIN_DEBUG"):
             raise

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from countertrain.cli.app import app
-from countertrain.console import console, counting
-from countertrain.data.convert import convert as convert_table
+from countertrain.cli.console import console, counting
+from countertrain.tables.convert import convert as convert_table
 
 __all__: list[str] = []
 

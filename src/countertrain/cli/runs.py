@@ -1,4 +1,4 @@
-"""Runs on the command line: train, evaluate, explain; the demo and the benchmark."""
+"""Runs on the command line: train, evaluate, explain; the demo."""
 
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -7,30 +7,26 @@ import typer
 from rich.table import Table
 
 from countertrain.cli.app import app
-from countertrain.console import (
+from countertrain.cli.console import (
     REDUCTION_NOTE,
     console,
     counting,
     explanation_table,
-    frame_table,
-    measurement_table,
     panel_table,
     reduction_table,
     score_table,
     training_bar,
 )
-from countertrain.data import catalogue
+from countertrain.demo.demo import demo as run_demo
 from countertrain.evaluation.comparison import compare
-from countertrain.experiments.bench import FULL, PARTS, QUICK, machine, shown, write_page, write_results
-from countertrain.experiments.bench import bench as run_bench
-from countertrain.experiments.demo import demo as run_demo
-from countertrain.experiments.explain import explain as explain_row
-from countertrain.experiments.run import Run, default_folder, open_run
-from countertrain.experiments.run import train as train_run
-from countertrain.experiments.scores import Scores, score
-from countertrain.experiments.settings import FINAL, Settings, parse_assignments, read_settings
-from countertrain.experiments.track import find_tracker, tracking
-from countertrain.parallel import Ranks
+from countertrain.runs.explain import explain as explain_row
+from countertrain.runs.run import Run, default_folder, open_run
+from countertrain.runs.run import train as train_run
+from countertrain.runs.scores import Scores, score
+from countertrain.runs.settings import FINAL, Settings, parse_assignments, read_settings
+from countertrain.runs.track import find_tracker, tracking
+from countertrain.tables import catalogue
+from countertrain.training.ranks import Ranks
 
 __all__ = ["parse_seeds"]
 
@@ -237,34 +233,6 @@ def demo(
     console.print(reduction_table(done.reductions))
     console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
     console.print(f"report: {done.report}")
-
-
-@app.command()
-def bench(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A minute or two, rough numbers, into a folder of its own.")
-    ] = False,
-    grid: Annotated[bool, typer.Option("--grid", help="Also the grid of 270 models, minutes on two cores.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Markdown file to bring up to date, docs/performance.md.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the numbers and pictures.")] = Path("results"),
-) -> None:
-    """Measure speed as ratios, side by side in one run: search, training, populations, growth (about 20 minutes).
-
-    Other libraries are measured where they are installed. Numbers and pictures go to results/performance, and with
-    --page between the marks of that page.
-    """
-    effort = QUICK if quick else FULL
-    folder = (out / "quick" if quick else out) / "performance"
-    names = [name for name in PARTS if grid or name != "grid"]
-    parts = run_bench(names, effort=effort, say=lambda t: typer.echo(f"... {t}", err=True))
-    write_results(parts, folder, measured_on=machine() + ("; a quick run, rough numbers" if quick else ""))
-    sections = write_page(page, folder) if page is not None else []
-    for part in parts:
-        console.print(frame_table(part.name, shown(part.table.drop(columns="note", errors="ignore"))))
-    console.print(measurement_table([m for part in parts for m in part.measurements]))
-    console.print(f"[dim]{folder}[/]")
-    if page is not None:
-        console.print(f"{page}: {', '.join(sections) or 'no marks to put anything between'}")
 
 
 def parse_seeds(text: str) -> list[int]:

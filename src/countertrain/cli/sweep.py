@@ -7,11 +7,11 @@ import pandas as pd
 import typer
 
 from countertrain.cli.app import app
-from countertrain.console import console, counting, frame_table
-from countertrain.experiments.settings import SettingsError, read_settings
-from countertrain.experiments.sweep import Processes, RayTasks, Store, Sweep, Workers
-from countertrain.experiments.sweep import sweep as run_sweep
-from countertrain.experiments.track import find_tracker
+from countertrain.cli.console import console, counting, frame_table
+from countertrain.runs.settings import SettingsError, read_settings
+from countertrain.runs.sweep import Processes, RayTasks, Store, Sweep, Workers
+from countertrain.runs.sweep import sweep as run_sweep
+from countertrain.runs.track import find_tracker
 
 __all__: list[str] = []
 

@@ -6,15 +6,15 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from countertrain.checkpoint import write_text
 from countertrain.cli.app import app
-from countertrain.console import console, counting, frame_table
-from countertrain.experiments.build import VARYING
-from countertrain.experiments.figures import pareto
-from countertrain.experiments.settings import Settings, parse_assignments
-from countertrain.experiments.track import find_tracker, show_finished
-from countertrain.experiments.tune import METRICS, SPACE, Bound, Goal, Tuned
-from countertrain.experiments.tune import tune as run_tune
+from countertrain.cli.console import console, counting, frame_table
+from countertrain.demo.figures import pareto
+from countertrain.files import write_text
+from countertrain.runs.registry import VARYING
+from countertrain.runs.settings import Settings, parse_assignments
+from countertrain.runs.track import find_tracker, show_finished
+from countertrain.runs.tune import METRICS, SPACE, Bound, Goal, Tuned
+from countertrain.runs.tune import tune as run_tune
 
 __all__: list[str] = []
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from countertrain.population import Population
+from countertrain.models.population import Population
 
 __all__ = ["integrated_gradients", "relu_network_gradients", "sensitivity", "standardise"]
 

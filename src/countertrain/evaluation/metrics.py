@@ -5,7 +5,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from countertrain.losses import predict
+from countertrain.search.losses import predict
 
 __all__ = ["Implausibility", "accuracy", "cost", "f1", "kernel", "mmd", "sparsity", "validity"]
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from countertrain.constraints import Constraints
 from countertrain.evaluation.divergence import GroupedDivergence
 from countertrain.evaluation.metrics import Implausibility, cost, sparsity, validity
-from countertrain.losses import predict
-from countertrain.population import Population
+from countertrain.models.population import Population
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
+from countertrain.search.losses import predict
 from countertrain.search.rules import SGD
 from countertrain.search.state import Counterfactuals
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from countertrain.losses import cross_entropy, predict
-from countertrain.population import Population, as_population
+from countertrain.models.population import Population, as_population
+from countertrain.search.losses import cross_entropy, predict
 
 __all__ = ["fgsm", "pgd", "robust_accuracy"]
 

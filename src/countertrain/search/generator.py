@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from countertrain.compiling import compiled, settled
 from countertrain.constraints import Constraints
-from countertrain.losses import add_to_label, cross_entropy, energy, log_probabilities, of_label
-from countertrain.population import Model, Population, Weight, as_population, member, per_model, rows_last
+from countertrain.models.kernels import compiled, settled
+from countertrain.models.population import Model, Population, Weight, as_population, member, per_model, rows_last
+from countertrain.search.losses import add_to_label, cross_entropy, energy, log_probabilities, of_label
 from countertrain.search.pool import Pool, choose, joined
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace

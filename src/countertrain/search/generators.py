@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from countertrain.population import Weight
+from countertrain.models.population import Weight
 from countertrain.search.generator import Generator
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace, LatentSpace

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from countertrain.losses import energy
+from countertrain.search.losses import energy
 from countertrain.search.state import Memory, SearchState
 
 __all__ = ["Pool", "choose", "joined"]

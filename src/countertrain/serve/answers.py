@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from countertrain.tabular.recourse import Explanation
-from countertrain.tabular.schema import Level
+from countertrain.recourse.answer import Explanation
+from countertrain.tables.schema import Level
 
 __all__ = ["Chance", "Decision", "Form", "Health", "PredictAnswer", "Problem", "RecourseAnswer", "Refusal", "Sample",
            "SampleRow"]  # fmt: skip

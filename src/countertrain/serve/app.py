@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import Request
 
+from countertrain.estimator import CounterfactualClassifier
 from countertrain.serve import routes
 from countertrain.serve.answers import Refusal
 from countertrain.serve.batching import BusyError
@@ -25,8 +26,7 @@ from countertrain.serve.guard import Guard
 from countertrain.serve.limits import Limits, check_access
 from countertrain.serve.metrics import Metrics
 from countertrain.serve.questions import in_words
-from countertrain.tabular.estimator import CounterfactualClassifier
-from countertrain.tabular.schema import Schema
+from countertrain.tables.schema import Schema
 
 __all__ = ["create_app", "run"]
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, WithJsonSchema
 
-from countertrain.tabular.encoder import Encoder
-from countertrain.tabular.rendering import as_text
-from countertrain.tabular.schema import Boolean, Categorical, Level, Numeric, suggestion
+from countertrain.recourse.rendering import as_text
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Boolean, Categorical, Level, Numeric, suggestion
 
 __all__ = ["cell", "computable", "example", "one_of", "range_of", "whole"]
 

@@ -11,15 +11,15 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from countertrain.constraints import Constraints
+from countertrain.estimator import CounterfactualClassifier
+from countertrain.recourse.answer import Explanation
+from countertrain.recourse.reach import Reach
+from countertrain.recourse.search import RecourseSearch, Request
+from countertrain.runs.fitting import logits_of
 from countertrain.serve.answers import Chance, Decision, PredictAnswer, RecourseAnswer, Sample, SampleRow
 from countertrain.serve.questions import Question, RecourseQuestion
-from countertrain.tabular.encoder import Encoder
-from countertrain.tabular.estimator import CounterfactualClassifier
-from countertrain.tabular.fitting import logits_of
-from countertrain.tabular.reach import Reach
-from countertrain.tabular.recourse import Explanation
-from countertrain.tabular.schema import Level, Schema, plain
-from countertrain.tabular.search import RecourseSearch, Request
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Level, Schema, plain
 
 __all__ = ["Desk"]
 

@@ -10,8 +10,8 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 from countertrain.serve.answers import Problem, Refusal
 from countertrain.serve.cells import cell, computable, example, one_of, range_of, whole
 from countertrain.serve.limits import Limits
-from countertrain.tabular.encoder import Encoder
-from countertrain.tabular.schema import Level, Schema, SchemaError, suggestion
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Level, Schema, SchemaError, suggestion
 
 __all__ = ["Question", "RecourseQuestion", "in_words", "question_types"]
 

@@ -16,7 +16,7 @@ from countertrain.serve.desk import Desk
 from countertrain.serve.limits import Limits
 from countertrain.serve.metrics import Metrics
 from countertrain.serve.questions import Question, question_types
-from countertrain.tabular.schema import Level, Numeric
+from countertrain.tables.schema import Level, Numeric
 
 __all__ = ["asking", "health", "looking"]
 

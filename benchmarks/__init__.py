@@ -1,0 +1,22 @@
+"""Speed as ratios, measured side by side in one run, one thread: `make bench`."""
+
+from benchmarks.measuring import FULL, QUICK, Effort, Measurement, Part, fastest
+from benchmarks.page import machine, shown, write_page, write_results
+from benchmarks.parts import PARTS, bench
+from benchmarks.problems import bare_loop
+
+__all__ = [
+    "FULL",
+    "PARTS",
+    "QUICK",
+    "Effort",
+    "Measurement",
+    "Part",
+    "bare_loop",
+    "bench",
+    "fastest",
+    "machine",
+    "shown",
+    "write_page",
+    "write_results",
+]

@@ -1,0 +1,159 @@
+"""Part (b), training: an epoch of CT beside conventional, adversarial and energy-based ones at the same batches."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.measuring import Contender, Effort, Measurement, Outcome, Part, Say, guarded, race
+from benchmarks.peers import EPSILON, step_size, training_peers
+from benchmarks.problems import Problem, bare_loop, problems
+from countertrain.evaluation.robustness import pgd
+from countertrain.search.generators import eccco
+from countertrain.training.history import History
+from countertrain.training.objective import bl, ct
+from countertrain.training.trainer import CounterfactualTrainer, adam
+
+__all__ = ["BARE", "CONVENTIONAL", "CT", "CT_COMPILED", "jem_loss", "measure_training"]
+
+CONVENTIONAL, CT, CT_COMPILED = "conventional", "CT", "CT, compiled"
+BARE = "CT's search passes alone, bare torch loop"
+_BAR = 2.0
+_BUFFER, _FRESH, _SGLD_STEPS, _SGLD_LR, _SGLD_STD = 10_000, 0.05, 20, 1.0, 0.01  # of JEM's program
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+def measure_training(effort: Effort, say: Say) -> Part:
+    """The cost of an epoch on both problems."""
+    rows: list[dict[str, object]] = []
+    measurements: list[Measurement] = []
+    for problem in problems(effort.n_rows):
+        say(f"training, {problem.name}")
+        model = copy.deepcopy(problem.model)
+        trainer = CounterfactualTrainer(
+            objective=ct(lambda_reg=0.25),
+            generator=eccco(tau=0.9, n_steps=effort.n_steps),
+            constraints=problem.free,
+            epochs=1,
+            batch_size=problem.batch_size,
+            n_ce=effort.n_rows,
+            epsilon=EPSILON,
+        )
+        steps = _epoch(trainer, problem, model)["n_steps"][0][0]
+        passes = round(steps) + 1  # the last iterate is looked at, too
+        contenders = [*_epochs(trainer, problem, model, effort, passes), *training_peers(problem, effort)]
+        outcomes = race(contenders, effort, say)
+        plain = outcomes[CONVENTIONAL].seconds
+        rows += [_row(problem, name, outcome, plain) for name, outcome in outcomes.items()]
+        measurements.append(_measurement(problem, outcomes))
+    return Part("training", pd.DataFrame(rows), measurements)
+
+
+def _epochs(
+    trainer: CounterfactualTrainer, problem: Problem, model: nn.Module, effort: Effort, passes: int
+) -> list[Contender]:
+    """One epoch in each way, each from the same weights."""
+    n, attacked = len(problem.x), f"{len(problem.x):,} rows x {effort.n_steps} steps"
+    searched = f"{effort.n_rows:,} rows x {passes} passes on average"
+    attack = partial(pgd, epsilon=EPSILON, step_size=step_size(effort), n_steps=effort.n_steps)
+    sampled = f"by hand; SGLD, {n:,} rows x {_SGLD_STEPS} steps"
+    contenders = [
+        Contender(CONVENTIONAL, partial(_epoch, replace(trainer, objective=bl()), problem, model)),
+        Contender(CT, partial(_epoch, trainer, problem, model), searched),
+        Contender(BARE, partial(bare_loop, problem.model, problem.factual, problem.target, passes), searched),
+        Contender("conventional, bare torch loop", partial(_by_hand, problem, model, lambda: _yloss), "by hand"),
+        Contender(
+            "adversarial, our own PGD",
+            partial(_by_hand, problem, model, lambda: partial(_attacked_loss, attack)),
+            f"by hand; {attacked}",
+        ),
+        Contender("JEM-style", partial(_by_hand, problem, model, lambda: jem_loss(problem)), sampled),
+    ]
+    if effort.compiled:
+        fast = guarded(partial(_epoch, replace(trainer, compiled=True), problem, model))
+        contenders.insert(2, Contender(CT_COMPILED, fast, searched))
+    return contenders
+
+
+def _epoch(trainer: CounterfactualTrainer, problem: Problem, model: nn.Module) -> History:
+    """An epoch by our trainer."""
+    model.load_state_dict(problem.model.state_dict())
+    return trainer.fit(model, problem.x, problem.y)
+
+
+def _by_hand(problem: Problem, model: nn.Module, loss: Callable[[], Loss]) -> None:
+    """An epoch of a plain loop over the same batches; `loss` makes the loss, which may remember what it has seen."""
+    model.load_state_dict(problem.model.state_dict())
+    optimizer, of_batch = adam(model.parameters()), loss()
+    batches = zip(problem.x.split(problem.batch_size), problem.y.split(problem.batch_size), strict=True)
+    for x, y in batches:
+        optimizer.zero_grad()
+        of_batch(model, x, y).backward()
+        optimizer.step()
+
+
+def _yloss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return functional.cross_entropy(model(x), y)
+
+
+def _attacked_loss(
+    attack: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module, x: Tensor, y: Tensor
+) -> Tensor:
+    """Madry's adversarial training: only the attacked rows count."""
+    return _yloss(model, attack(model, x, y), y)
+
+
+def jem_loss(problem: Problem) -> Loss:
+    """The loss of JEM: classification, and the likelihood of the rows by samples of the model itself.
+
+    Samples are drawn by stochastic gradient Langevin dynamics on logsumexp of the logits, and start where earlier
+    ones ended, or afresh now and then.
+    """
+    stream = torch.Generator().manual_seed(0)
+    low, high = problem.x.amin(0), problem.x.amax(0)
+
+    def fresh(n: int) -> Tensor:
+        return low + (high - low) * torch.rand(n, len(low), generator=stream)
+
+    buffer = fresh(_BUFFER)  # (10000, D)
+
+    def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        places = torch.randint(_BUFFER, (len(x),), generator=stream)
+        again = torch.rand(len(x), 1, generator=stream) < _FRESH
+        sample = torch.where(again, fresh(len(x)), buffer[places])
+        for _ in range(_SGLD_STEPS):
+            sample.requires_grad_()
+            (grad,) = torch.autograd.grad(model(sample).logsumexp(-1).sum(), sample)
+            noise = torch.randn(sample.shape, generator=stream)
+            sample = (sample + _SGLD_LR * grad + _SGLD_STD * noise).detach()
+        buffer[places] = sample
+        logits: Tensor = model(x)
+        likelihood: Tensor = logits.logsumexp(-1).mean() - model(sample).logsumexp(-1).mean()
+        return functional.cross_entropy(logits, y) - likelihood
+
+    return loss
+
+
+def _row(problem: Problem, name: str, outcome: Outcome, plain: float) -> dict[str, object]:
+    return {
+        "model": problem.name,
+        "training": name,
+        "ms an epoch": 1e3 * outcome.seconds,
+        "times conventional": outcome.seconds / plain,
+        "first call (s)": outcome.first,
+        "note": outcome.note,
+    }
+
+
+def _measurement(problem: Problem, outcomes: dict[str, Outcome]) -> Measurement:
+    """One CT epoch against a conventional one plus the bare cost of its search passes."""
+    slow, fast, bare = (outcomes[name].seconds for name in (CT, CONVENTIONAL, BARE))
+    note = f"CT {1e3 * slow:.0f} ms, conventional {1e3 * fast:.0f} ms, bare search {1e3 * bare:.1f} ms"
+    what = f"a CT epoch, {problem.name}: times a conventional one plus bare search"
+    return Measurement(what, slow / (fast + bare), "x", _BAR, False, note)

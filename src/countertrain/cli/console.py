@@ -1,0 +1,184 @@
+"""What people see in the terminal: tables and progress."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from countertrain.demo.proof import PanelResult
+from countertrain.evaluation.comparison import Reduction
+from countertrain.runs.explain import Explanation
+from countertrain.runs.scores import OUTCOMES
+from countertrain.tables.downloads import watching_downloads
+from countertrain.training.history import EpochRecord
+from countertrain.training.trainer import Callback
+
+__all__ = [
+    "REDUCTION_NOTE",
+    "console",
+    "counting",
+    "download_bar",
+    "explanation_table",
+    "frame_table",
+    "panel_table",
+    "reduction_table",
+    "score_table",
+    "training_bar",
+]
+
+console = Console(highlight=False)
+REDUCTION_NOTE = (
+    "± seeds: sd over training seeds. ± rounds: sd over evaluation rounds of one trained pair. "
+    "*: 99 % interval over those rounds excludes 0; it says nothing of other seeds."
+)
+_SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge"}
+
+
+def _progress() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+        console=Console(stderr=True, highlight=False),
+        disable=not Console(stderr=True).is_terminal,
+    )
+
+
+@contextmanager
+def training_bar(description: str, n_epochs: int) -> Iterator[Callback]:
+    """A bar that shows epochs, time left, the share of mature counterfactuals and each loss term.
+
+    Where nobody watches (no terminal), a line every tenth of the way instead.
+    """
+    with _progress() as progress:
+        task = progress.add_task(description, total=n_epochs, note="")
+
+        def show(record: EpochRecord) -> None:
+            note = "  ".join(
+                f"{label} {sum(values) / len(values):.3g}"
+                for name, label in _SHOWN.items()
+                if (values := record.metrics.get(name))
+            )
+            progress.update(task, completed=record.epoch, note=note)
+            if progress.disable and record.epoch % max(1, n_epochs // 10) == 0:
+                console.print(f"{description}  epoch {record.epoch}/{n_epochs}  {note}", soft_wrap=True)
+
+        yield show
+
+
+@contextmanager
+def counting(description: str) -> Iterator[Any]:
+    """A bar for work that reports how much of it is done."""
+    with _progress() as progress:
+        task = progress.add_task(description, total=None, note="")
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def download_bar() -> Iterator[None]:
+    """A bar for whatever is downloaded inside; nothing is shown where nothing is."""
+    columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, TaskID] = {}
+
+    def report(name: str, done: int, total: int | None) -> None:
+        progress.start()
+        if name not in tasks:
+            tasks[name] = progress.add_task(name)
+        progress.update(tasks[name], completed=done, total=total)
+        if done == total:
+            progress.stop()
+
+    try:
+        with watching_downloads(report):
+            yield
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:
+    """Outcomes of one or two runs side by side; ± is the standard deviation over training seeds."""
+    table = Table(title=escape(title), title_justify="left", caption_justify="left")
+    table.add_column("outcome")
+    for name, frame in columns.items():
+        table.add_column(f"{name} ({len(frame)} seed{'s' if len(frame) > 1 else ''})", justify="right")
+    for outcome, label in OUTCOMES.items():
+        table.add_row(label, *(_with_spread(frame[outcome]) for frame in columns.values()))
+    if any(len(frame) > 1 for frame in columns.values()):
+        table.caption = "± standard deviation over training seeds"
+    return table
+
+
+def reduction_table(reductions: Sequence[Reduction]) -> Table:
+    """By how many percent implausibility and cost are lower than for the baseline."""
+    table = Table(title="Reduction against the baseline", title_justify="left")
+    for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", ""):
+        table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
+    for r in reductions:
+        seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
+        name = {"ip": "IP", "ip_star": "IP*", "cost": "cost"}.get(r.metric, r.metric)
+        star = "*" if r.significant else ""
+        table.add_row(
+            name, f"{r.percent:.1f} %", seeds, f"{r.round_sd:.1f}", f"{r.treated:.4g}", f"{r.baseline:.4g}", star
+        )
+    return table
+
+
+def panel_table(panels: Sequence[PanelResult]) -> Table:
+    """Figure 1 in numbers."""
+    table = Table(title="Loans: a linear model, rejected applicants explained", title_justify="left")
+    for heading in ("panel", "weight of age / debt", "IP", "cost", "validity", "accuracy"):
+        table.add_column(heading, justify="left" if heading == "panel" else "right")
+    for p in panels:
+        numbers = (f"{p.age_weight:.2f}", f"{p.ip:.2f}", f"{p.cost:.2f}", f"{p.validity:.0%}", f"{p.accuracy:.1%}")
+        table.add_row(p.panel.title, *numbers)
+    return table
+
+
+def frame_table(title: str, frame: pd.DataFrame) -> Table:
+    """Any table of numbers."""
+    table = Table(title=title, title_justify="left")
+    for column in frame.columns:
+        table.add_column(str(column), justify="right" if pd.api.types.is_numeric_dtype(frame[column]) else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in row))
+    return table
+
+
+def explanation_table(e: Explanation) -> Table:
+    """A person's row beside its counterfactual, changes first."""
+    table = Table(title=f"Row {e.row}: {escape(e.decision)} -> {escape(e.target)}", title_justify="left")
+    for heading in ("feature", "now", "would be", "change"):
+        table.add_column(heading, justify="left" if heading == "feature" else "right")
+    order = sorted(range(len(e.features)), key=lambda i: not e.changed[i])
+    for i in order:
+        name = escape(e.features[i]) + (" (immutable)" if e.immutable[i] else "")
+        if e.changed[i]:
+            difference = f"{e.after[i] - e.before[i]:+.4g}"
+            table.add_row(f"[bold]{name}[/]", f"{e.before[i]:.4g}", f"[bold]{e.after[i]:.4g}[/]", difference)
+        else:
+            table.add_row(f"[dim]{name}[/]", f"[dim]{e.before[i]:.4g}[/]", "[dim]same[/]", "")
+    return table
+
+
+def _with_spread(values: "pd.Series[float]") -> str:
+    mean = f"{values.mean():.4g}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.2g}"

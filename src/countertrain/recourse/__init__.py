@@ -1,0 +1,1 @@
+"""Recourse: what each person could change for another decision, in their own units."""

@@ -1,0 +1,285 @@
+"""What would change a decision: the result of `explain`, in the user's own units and categories."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self, overload
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from countertrain.recourse.rendering import as_html, as_text
+from countertrain.tables.schema import plain
+
+__all__ = ["Change", "Explanation", "Option", "OptionTable", "Recourse"]
+
+_SHOWN = 10  # explanations in a rendering or summary
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One column that changes; its text is e.g. "income 24,000 -> 31,500 EUR"."""
+
+    column: str
+    before: Any
+    after: Any
+    cost: float
+    """How far a number moves, in standard deviations of the training rows; 1 for a category or boolean."""
+    unit: str | None = None
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to another decision. Probability and validity are of these very values, rounded as they are."""
+
+    values: dict[str, Any]
+    changes: tuple[Change, ...]
+    probability: float
+    """Of the target class, after the changes."""
+    valid: bool
+    """Whether the model now decides for the target class."""
+    mature: bool
+    """Whether it does so with the probability tau that was asked for."""
+    cost: float
+    """Sum of the costs of all changes."""
+    plausibility_distance: float | None
+    """To the nearest real row of the target class: mean over columns of what `Change.cost` measures.
+
+    None where the classifier has no real rows of that class.
+    """
+    plausibility_percentile: float | None
+    """Per cent of the real rows of the target class that are nearer to their own nearest fellow.
+
+    Low: the option is as typical as real rows are; near 100: farther off than almost any of them.
+    """
+    nearest: tuple[dict[str, Any], ...]
+    """The nearest real rows of the target class, nearest first."""
+    reason: str | None
+    """Why the option is not valid or did not reach tau, or why nothing changes."""
+
+    def summary(self, target: Any) -> str:
+        """A line on the outcome and one line a change."""
+        outcome = str(target) if self.valid else f"not {target}"
+        head = f"{outcome} with probability {self.probability:.2f}, cost {self.cost:.2f}"
+        reason = [f"  {self.reason}"] if self.reason else []
+        return "\n".join([head, *(f"  {change}" for change in self.changes), *reason])
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One person's decision, and the options for another one, cheapest first."""
+
+    row: int
+    factual: dict[str, Any]
+    decision: Any
+    target: Any
+    probability: float
+    """Of the target class, before any change."""
+    options: tuple[Option, ...]
+    note: str | None
+    """Said where there are fewer options than were asked for."""
+
+    def summary(self) -> str:
+        """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
+        lines = [f"row {self.row}: {self.decision} ({self.target} has probability {self.probability:.2f})"]
+        for i, option in enumerate(self.options, 1):
+            lines += [f"  {line}" for line in f"option {i}: {option.summary(self.target)}".splitlines()]
+        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that `json.dumps` takes as they are."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return as_html([self])
+
+
+@dataclass(frozen=True, eq=False)
+class OptionTable:
+    """All options of all rows, column by column: m options of C table columns."""
+
+    row: NDArray[np.int64]  # (m,) ascending: the explanation that an option belongs to
+    values: pd.DataFrame  # (m, C)
+    costs: NDArray[np.float64]  # (m, C), 0 where nothing changed
+    probability: NDArray[np.float64]  # (m,)
+    valid: NDArray[np.bool_]  # (m,)
+    mature: NDArray[np.bool_]  # (m,)
+    distance: NDArray[np.float64]  # (m,), NaN where unknown
+    percentile: NDArray[np.float64]  # (m,), NaN where unknown
+    nearest: NDArray[np.int64]  # (m, k): places in the examples
+    reason: NDArray[np.object_]  # (m,) of str or None
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """1, 2, ... within each row."""
+        return np.arange(len(self.row)) - np.searchsorted(self.row, self.row) + 1
+
+    def take(self, options: NDArray[np.int64], row: NDArray[np.int64]) -> Self:
+        """Some of the options, for explanations numbered anew by `row`."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        taken = {name: c.iloc[options] if name == "values" else c[options] for name, c in columns.items()}
+        return type(self)(**(taken | {"row": row}))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recourse(Sequence[Explanation]):
+    """A sequence of `Explanation`, one a row; they are made when looked at, so that 10,000 rows cost little."""
+
+    factual: pd.DataFrame  # (n, C)
+    decision: NDArray[Any]  # (n,) class labels
+    target: NDArray[Any]  # (n,) class labels
+    probability: NDArray[np.float64]  # (n,)
+    note: NDArray[np.object_]  # (n,) of str or None
+    table: OptionTable
+    examples: pd.DataFrame
+    """Real rows, which the options name as their nearest."""
+    units: Mapping[str, str | None]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Recourse"]) -> "Recourse":
+        """One result of several for the same table, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        tables = [replace(p.table, row=p.table.row + start) for p, start in zip(parts, starts, strict=False)]
+        return replace(
+            parts[0],
+            factual=_stacked([part.factual for part in parts]),
+            decision=_stacked([part.decision for part in parts]),
+            target=_stacked([part.target for part in parts]),
+            probability=_stacked([part.probability for part in parts]),
+            note=_stacked([part.note for part in parts]),
+            table=OptionTable(
+                **{f.name: _stacked([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
+            ),
+        )
+
+    def __len__(self) -> int:
+        return len(self.factual)
+
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Recourse": ...
+    def __getitem__(self, index: int | slice) -> "Explanation | Recourse":
+        if isinstance(index, slice):
+            return self._part(np.arange(len(self))[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row must lie in 0..{len(self) - 1}; got {index}")
+        row = index % len(self)
+        first, last = np.searchsorted(self.table.row, [row, row + 1])
+        return Explanation(
+            row=row,
+            factual=self._factuals[row],
+            decision=plain(self.decision[row]),
+            target=plain(self.target[row]),
+            probability=float(self.probability[row]),
+            options=tuple(self._option(i, row) for i in range(first, last)),
+            note=self.note[row],
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an option: number of row and option, all columns in the user's units, and what became of it.
+
+        Where a column of the table already has one of the names, ours gets an underscore: `target_`.
+        """
+        table, row = self.table, self.table.row
+        known = set(table.values.columns)
+        before = {"row": row, "option": table.number}
+        after = {
+            "decision": self.decision[row],
+            "target": self.target[row],
+            "probability_before": self.probability[row],
+            "probability": table.probability,
+            "valid": table.valid,
+            "cost": table.costs.sum(1),
+            "n_changed": (table.costs > 0).sum(1),
+            "plausibility_distance": table.distance,
+            "plausibility_percentile": table.percentile,
+            "reason": table.reason,
+        }
+        sides = [pd.DataFrame({f"{n}_" if n in known else n: v for n, v in side.items()}) for side in (before, after)]
+        return pd.concat([sides[0], table.values.reset_index(drop=True), sides[1]], axis=1)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One plain dictionary a row, which `json.dumps` takes as it is."""
+        return [explanation.to_dict() for explanation in self]
+
+    def summary(self, limit: int = _SHOWN) -> str:
+        """The first `limit` explanations as text."""
+        more = [f"... and {len(self) - limit:,} more rows"] if len(self) > limit else []
+        return "\n".join([*(explanation.summary() for explanation in self[:limit]), *more])
+
+    def __repr__(self) -> str:
+        n_valid = len(np.unique(self.table.row[self.table.valid]))
+        return f"Recourse({len(self):,} rows, {len(self.table.row):,} options, {n_valid:,} rows with a valid one)"
+
+    def _repr_html_(self) -> str:
+        more = f"; the first {_SHOWN} are shown, to_frame() has all" if len(self) > _SHOWN else ""
+        return as_html(self[:_SHOWN], title=f"{self!r}{more}")
+
+    def _part(self, rows: NDArray[np.int64]) -> "Recourse":
+        first, last = (np.searchsorted(self.table.row, rows, side) for side in ("left", "right"))
+        options = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [rows])
+        return replace(
+            self,
+            factual=self.factual.iloc[rows].reset_index(drop=True),
+            decision=self.decision[rows],
+            target=self.target[rows],
+            probability=self.probability[rows],
+            note=self.note[rows],
+            table=self.table.take(options, np.repeat(np.arange(len(rows)), last - first)),
+        )
+
+    def _option(self, i: int, row: int) -> Option:
+        table, before, after = self.table, self._factuals[row], self._values[i]
+        changes = tuple(
+            Change(name, before[name], after[name], float(cost), self.units.get(name))
+            for name, cost in zip(after, table.costs[i], strict=True)
+            if cost > 0
+        )
+        return Option(
+            values=after,
+            changes=changes,
+            probability=float(table.probability[i]),
+            valid=bool(table.valid[i]),
+            mature=bool(table.mature[i]),
+            cost=float(table.costs[i].sum()),
+            plausibility_distance=_known(table.distance[i]),
+            plausibility_percentile=_known(table.percentile[i]),
+            nearest=tuple(self._examples[j] for j in table.nearest[i] if j >= 0),
+            reason=table.reason[i],
+        )
+
+    @cached_property
+    def _factuals(self) -> list[dict[str, Any]]:
+        return _records(self.factual)
+
+    @cached_property
+    def _values(self) -> list[dict[str, Any]]:
+        return _records(self.table.values)
+
+    @cached_property
+    def _examples(self) -> dict[int, dict[str, Any]]:
+        named = np.unique(self.table.nearest[self.table.nearest >= 0])
+        return dict(zip(named.tolist(), _records(self.examples.iloc[named]), strict=True))
+
+
+def _stacked(blocks: list[Any]) -> Any:
+    return pd.concat(blocks, ignore_index=True) if isinstance(blocks[0], pd.DataFrame) else np.concatenate(blocks)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Each row as a dictionary of plain values; None where a value is missing."""
+    cells = frame.to_numpy(dtype=object, na_value=None).tolist()  # type: ignore[arg-type]  # None is fine for objects
+    names = frame.columns.tolist()  # much faster to go through than an index
+    return [dict(zip(names, map(plain, row), strict=True)) for row in cells]
+
+
+def _known(number: np.float64) -> float | None:
+    return None if np.isnan(number) else float(number)

@@ -1,0 +1,224 @@
+"""The search behind recourse, on encoded rows: ever stronger means for those who are not helped yet."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from countertrain.recourse.reach import Grid, Reach
+from countertrain.recourse.reference import Reference
+from countertrain.runs.fitting import logits_of
+from countertrain.search.generator import Generator
+from countertrain.search.generators import eccco, generic
+from countertrain.search.losses import predict
+from countertrain.search.rules import Adam
+from countertrain.search.space import FeatureSpace
+from countertrain.search.state import Memory
+
+__all__ = ["Attempt", "Ladder"]
+
+_REAL_ROWS = 20  # nearest real rows tried for a person
+_HALVINGS = 6  # of the way back to the person's own numbers
+
+
+@dataclass(frozen=True)
+class Stride:
+    """A step rule: down the gradient, always equally far, so that steep and flat models take about as many steps."""
+
+    length: float
+
+    def init(self, z: Tensor) -> Memory:
+        """Nothing to remember."""
+        return ()
+
+    def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
+        """A step of that Euclidean length."""
+        return functional.normalize(grad, dim=-1) * -self.length, memory
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """Rows within reach and on the grid, and what the model says of these very rows."""
+
+    x: Tensor  # (n, D) float64
+    probability: Tensor  # (n,) of the target class
+    valid: Tensor  # (n,) bool
+
+    def __getitem__(self, rows: Tensor) -> Self:
+        """The attempts for some of the people."""
+        return type(self)(self.x[rows], self.probability[rows], self.valid[rows])
+
+    def put(self, rows: Tensor, other: "Attempt") -> "Attempt":
+        """With other attempts for these people."""
+        pairs = ((self.x, other.x), (self.probability, other.probability), (self.valid, other.valid))
+        return Attempt(*(mine.index_copy(0, rows, theirs) for mine, theirs in pairs))
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """Plausible counterfactuals first, then any, then real rows of the target class; each for who is left over."""
+
+    model: nn.Module
+    grid: Grid
+    reference: Reference | None
+    tau: float
+    n_steps: int
+    sparse: bool
+
+    def climb(self, reach: Reach, target: Tensor) -> Attempt:
+        """The best attempt for each person; the person's own row where nothing is better."""
+        best = self.judge(reach.origin, target)
+        for rung in (self._plausible, self._forceful, self._real):
+            rows = (~self.mature(best)).nonzero()[:, 0]
+            if len(rows):
+                found = rung(reach[rows], target[rows], best[rows])
+                best = best.put(rows, self._better(best[rows], found, reach[rows]))
+        return self._closer(self._sparser(best, reach, target), reach, target) if self.sparse else best
+
+    def options(self, reach: Reach, target: Tensor, n_options: Tensor) -> list[tuple[Tensor, Attempt]]:
+        """Up to `n_options` (n,) different attempts for each person: of whom (m,), and the attempts.
+
+        Each further one leaves out what mattered most in the ones before; whoever it does not help gets no more.
+        """
+        found = self.judge(reach.origin, target)
+        rows = (~found.valid).nonzero()[:, 0]
+        reach, target = reach[rows], target[rows]
+        more = self.climb(reach, target)
+        options = [(torch.arange(len(found.x)), found.put(rows, more))]
+        for n in range(1, int(n_options.max()) if len(n_options) else 1):
+            helped = more.valid & (n_options[rows] > n)
+            rows, reach, target, more = rows[helped], reach[helped], target[helped], more[helped]
+            if not len(rows):
+                break
+            weightiest = self._importance(more, reach, target).argmax(1)
+            reach = reach.pinned(self.grid.column_of == weightiest.unsqueeze(1))
+            more = self.climb(reach, target)
+            options.append((rows[more.valid], more[more.valid]))
+        return options
+
+    def judge(self, x: Tensor, target: Tensor) -> Attempt:
+        """What the model says of rows x (n, D)."""
+        if not len(x):  # not every module can take no rows
+            return Attempt(x, x.new_empty(0), target.bool())
+        logits = logits_of(self.model, x.float())  # (n, K)
+        probability = logits.double().softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
+        return Attempt(x, probability, predict(logits) == target)
+
+    def mature(self, attempt: Attempt) -> Tensor:
+        """Which attempts are valid with probability tau."""
+        return attempt.valid & (attempt.probability >= self.tau)
+
+    def _importance(self, found: Attempt, reach: Reach, target: Tensor) -> Tensor:
+        """How much probability each table column (n, C) is worth: what is lost when it alone is put back."""
+        changed = self.grid.costs(found.x, reach.origin) > 0  # (n, C)
+        lost = torch.full(changed.shape, -torch.inf, dtype=torch.float64)
+        for column in changed.any(0).nonzero()[:, 0].tolist():
+            rows = changed[:, column].nonzero()[:, 0]
+            back = self._back(found[rows], reach[rows], torch.full_like(rows, column))
+            lost[rows, column] = found.probability[rows] - self.judge(back, target[rows]).probability
+        return lost
+
+    def _plausible(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+        """Search with ECCCo's pull towards what the model finds likely in the target class."""
+        generator = eccco(
+            lambda_cost=0.05,
+            lambda_egy=1.0,
+            space=FeatureSpace(keep=reach.categories),
+            rule=Stride(0.5),
+            n_steps=self.n_steps,
+            tau=self.tau,
+        )
+        return self._walk(generator, reach, target, start)
+
+    def _forceful(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+        """Search on from the best attempt, for more than tau, since rounding may have cost some."""
+        generator = generic(
+            lambda_cost=0.0,
+            space=FeatureSpace(keep=reach.categories),
+            rule=Adam(0.1),
+            n_steps=self.n_steps,
+            tau=(1 + self.tau) / 2,
+        )
+        return self._walk(generator, reach, target, start)
+
+    def _walk(self, generator: Generator, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+        found = generator(self.model, start.x.float(), target, constraints=reach.constraints())
+        return self._settled(found.x.double(), reach, target)
+
+    def _settled(self, x: Tensor, reach: Reach, target: Tensor) -> Attempt:
+        """x rounded to the grid; away from the person's own row where the nearest values would not do."""
+        nearest = self.judge(self.grid.snap(x, reach), target)
+        rows = (~self.mature(nearest)).nonzero()[:, 0]
+        if not len(rows):
+            return nearest
+        away = self.judge(self.grid.snap(x[rows], reach[rows], away=True), target[rows])
+        return nearest.put(rows, self._better(nearest[rows], away, reach[rows]))
+
+    def _real(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+        """The nearest real rows that the model puts into the target class, moved to where the person can go."""
+        best = start
+        if self.reference is None:
+            return best
+        for k in target.unique().tolist():
+            rows = (target == k).nonzero()[:, 0]
+            among = self.reference.of_class(k)
+            among = among[self.judge(self.reference.x[among], self.reference.y[among]).valid]
+            if not len(among):
+                continue
+            mine = reach[rows]
+            _, places = self.reference.nearest(mine.origin, among, _REAL_ROWS)
+            for place in places.unbind(1):
+                found = self._settled(mine.project(self.reference.x[place]), mine, target[rows])
+                best = best.put(rows, self._better(best[rows], found, mine))
+        return best
+
+    def _better(self, one: Attempt, other: Attempt, reach: Reach) -> Attempt:
+        """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the cheaper."""
+        gain = self._merit(other) - self._merit(one)
+        saved = self.grid.costs(one.x, reach.origin).sum(1) - self.grid.costs(other.x, reach.origin).sum(1)
+        return _choose((gain > 0) | ((gain == 0) & (saved > 0)), other, one)
+
+    def _merit(self, attempt: Attempt) -> Tensor:
+        return attempt.valid + attempt.probability.clamp(max=self.tau)
+
+    def _closer(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Numbers taken back towards the person's own by halving the way, as long as the row stays as good."""
+        floor = found.probability.clamp(max=self.tau)
+        way = torch.where(self.grid.number, found.x - reach.origin, 0.0)  # (n, D)
+        levels = found.x - way
+        enough, too_little = torch.ones_like(floor), torch.zeros_like(floor)
+        for _ in range(_HALVINGS):
+            share = (enough + too_little) / 2  # (n,)
+            trial = self.judge(self.grid.snap(levels + share.unsqueeze(1) * way, reach), target)
+            as_good = (trial.probability >= floor) & (trial.valid | ~found.valid)
+            found = _choose(as_good, trial, found)
+            enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
+        return found
+
+    def _sparser(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Columns put back one after another, smallest change first, as long as the row stays as good."""
+        costs = self.grid.costs(found.x, reach.origin)  # (n, C)
+        order = costs.masked_fill(costs == 0, torch.inf).argsort(dim=1, stable=True)
+        n_changed = (costs > 0).sum(1)
+        floor = found.probability.clamp(max=self.tau)
+        for j in range(int(n_changed.max()) if len(costs) else 0):
+            rows = (n_changed > j).nonzero()[:, 0]
+            now = found[rows]
+            trial = self.judge(self._back(now, reach[rows], order[rows, j]), target[rows])
+            as_good = (trial.probability >= floor[rows]) & (trial.valid | ~now.valid)
+            found = found.put(rows, _choose(as_good, trial, now))
+        return found
+
+    def _back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
+        """Rows with one table column (n,) put back to the person's own value."""
+        return torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
+
+
+def _choose(where: Tensor, one: Attempt, other: Attempt) -> Attempt:
+    return Attempt(
+        torch.where(where.unsqueeze(1), one.x, other.x),
+        torch.where(where, one.probability, other.probability),
+        torch.where(where, one.valid, other.valid),
+    )

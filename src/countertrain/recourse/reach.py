@@ -1,0 +1,160 @@
+"""Where a person can go, and the grid of values that people can be told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from countertrain.constraints import Constraints
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Categorical, Numeric
+
+__all__ = ["Grid", "Reach"]
+
+_DIGITS = 4  # of its spread, in answers on a number without a step
+_SINGLE, _DOUBLE = (8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """The lowest and highest value of each feature that each of n people can get to from where they are."""
+
+    origin: Tensor  # (n, D) float64
+    low: Tensor  # (n, D)
+    high: Tensor  # (n, D)
+    categories: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, constraints: Constraints, origin: Tensor) -> Self:
+        """What the constraints leave open to people who start at rows `origin` (n, D)."""
+        low, high = constraints.to(origin).box(origin)
+        return cls(origin, low, high, constraints.categories)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Reach"]) -> Self:
+        """The reach of several groups of people, one after another."""
+        origin, low, high = (torch.cat([getattr(p, name) for p in parts]) for name in ("origin", "low", "high"))
+        return cls(origin, low, high, parts[0].categories)
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+    def __getitem__(self, rows: Tensor | slice | list[int]) -> Self:
+        """The reach of some of the people."""
+        return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows])
+
+    def pinned(self, features: Tensor) -> Self:
+        """With some features (n, D) of each person fixed."""
+        low, high = (torch.where(features, self.origin, bound) for bound in (self.low, self.high))
+        return replace(self, low=low, high=high)
+
+    def widened(self, features: Tensor, lower: Tensor, upper: Tensor) -> Self:
+        """With the whole domain open to some features (n, D) of each person."""
+        low = torch.where(features, torch.minimum(lower, self.origin), self.low)
+        high = torch.where(features, torch.maximum(upper, self.origin), self.high)
+        return replace(self, low=low, high=high)
+
+    def constraints(self) -> Constraints:
+        """The same as constraints of a search that may start anywhere within reach."""
+        free = torch.ones(self.low.shape[1], dtype=torch.bool)
+        return Constraints(free, free, self.low, self.high, self.categories)
+
+    def project(self, x: Tensor) -> Tensor:
+        """The row within reach that is next to x (n, D)."""
+        return self.constraints().project_into(x, self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The values that can be told: of each number the multiples of its step, counted from 0.
+
+    A number without a step is told in decimals of about 1/10,000 of its spread.
+    """
+
+    column_of: Tensor  # (D,) the table column of each feature
+    number: Tensor  # (D,) bool: a number, not a level
+    centre: Tensor  # (D,) float64
+    scale: Tensor  # (D,)
+    step: Tensor  # (D,) in the user's units; 1 for a level
+    lower: Tensor  # (D,) the domain of the schema, encoded, without the levels that nobody is told to go to
+    upper: Tensor  # (D,)
+    weight: Tensor  # (D,) of a difference in the cost: 1, or 1/2 where two features of a category change together
+    digits: tuple[tuple[str, int], ...]
+    """Columns without a step, and the decimals in which they are told."""
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> Self:
+        """The grid of an encoder's columns."""
+        columns = encoder.schema.columns
+        column_of = np.asarray(encoder.column_of)
+        spread = np.array(encoder.scale, dtype=np.float64)
+        digits = {
+            i: _DIGITS - int(np.floor(np.log10(spread[i])))
+            for i, column in enumerate(columns)
+            if isinstance(column, Numeric) and column.step is None
+        }
+        step = [10.0 ** -digits[i] if i in digits else getattr(c, "step", None) or 1.0 for i, c in enumerate(columns)]
+        width = np.bincount(column_of)
+        domain = encoder.constraints()
+        unadvised = {f"{c.name}={label}" for c in columns if isinstance(c, Categorical) for label in c.unadvised}
+        return cls(
+            column_of=torch.from_numpy(column_of),
+            number=torch.tensor([isinstance(c, Numeric) for c in columns])[column_of],
+            centre=torch.from_numpy(np.asarray(encoder.centre, dtype=np.float64)[column_of]),
+            scale=torch.from_numpy(spread[column_of]),
+            step=torch.tensor(step, dtype=torch.float64)[column_of],
+            lower=domain.lower,
+            upper=domain.upper.where(torch.tensor([name not in unadvised for name in encoder.features]), 0.0),
+            weight=torch.from_numpy(np.where(width > 1, 0.5, 1.0)[column_of]),
+            digits=tuple((columns[i].name, n) for i, n in digits.items()),
+        )
+
+    @property
+    def n_columns(self) -> int:
+        """C, the number of table columns."""
+        return int(self.column_of[-1]) + 1
+
+    def costs(self, x: Tensor, origin: Tensor) -> Tensor:
+        """Cost of each table column (n, C): standard deviations for a number, 1 for another level."""
+        return self.by_column((x - origin).abs() * self.weight)
+
+    def by_column(self, values: Tensor) -> Tensor:
+        """Values (n, D) of features summed over those of each table column, (n, C)."""
+        return values.new_zeros(len(values), self.n_columns).index_add_(1, self.column_of, values)
+
+    def snap(self, x: Tensor, reach: Reach, *, away: bool = False) -> Tensor:
+        """The nearest row on the grid within reach, or the next one farther away from the person's own.
+
+        A feature that did not move, or has no such value within reach, is the person's own bit for bit.
+        """
+        multiple, low, high, own = (self._multiple(value) for value in (x, reach.low, reach.high, reach.origin))
+        unsure = _SINGLE * (1 + x.abs()) * self.scale / self.step  # x comes from a search in single precision
+        lost = _DOUBLE * (1 + multiple.abs() + (self.centre / self.step).abs())  # by encoding in double precision
+        low, high = (low - lost).ceil(), (high + lost).floor()
+        moved = ((multiple - own).abs() > unsure) & (low <= high)
+        if away:
+            multiple = torch.where(multiple > own, (multiple - unsure).ceil(), (multiple + unsure).floor())
+        multiple = multiple.round().clamp(low, high)
+        moved &= (multiple - own).abs() > lost
+        return torch.where(moved, (multiple * self.step - self.centre) / self.scale, reach.origin)
+
+    def told(self, x: Tensor) -> Tensor:
+        """Encoded values in the user's units, to the nearest step."""
+        return self._multiple(x).round() * self.step
+
+    def tell(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
+        frame = encoder.decode(x.numpy(), origin)
+        for name, digits in self.digits:
+            told = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            kept = False if origin is None else told == origin[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            frame[name] = pd.Series(np.where(kept, told, np.round(told, digits))).astype(frame[name].dtype)
+        return frame
+
+    def _multiple(self, x: Tensor) -> Tensor:
+        """Encoded values as multiples of their steps."""
+        return (x * self.scale + self.centre) / self.step

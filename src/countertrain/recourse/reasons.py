@@ -1,0 +1,146 @@
+"""Why an option is not what was asked for; which column blocks is found by trying to free it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from countertrain.recourse.answer import OptionTable
+from countertrain.recourse.ladder import Ladder
+from countertrain.recourse.reach import Grid, Reach
+from countertrain.recourse.rendering import as_text
+from countertrain.tables.schema import Column, Numeric, plain
+
+__all__ = ["blocked_by", "held_back_by", "notes", "reasons"]
+
+_NAMED = 3  # columns named in a sentence, at most
+
+
+def reasons(
+    options: OptionTable,
+    labels: NDArray[Any],
+    blocked: Mapping[int, str | None],
+    limited: Mapping[int, str | None],
+    ladder: Ladder,
+) -> NDArray[np.object_]:
+    """For each option (m,) why it is not valid, short of tau or without a change; None where it is as asked for."""
+    said = np.full(len(options.row), None, dtype=object)
+    for i in np.flatnonzero(~options.mature | ~options.costs.any(1)):
+        row, p = int(options.row[i]), options.probability[i]
+        if options.valid[i] and not options.costs[i].any():
+            said[i] = f"already {plain(labels[row])!r}"
+        elif options.valid[i]:
+            how = f"held back by {limited[row]}" if limited.get(row) else f"stopped after {ladder.n_steps} steps"
+            said[i] = f"{how} at probability {p:.3f}, short of {ladder.tau:g}"
+        else:
+            cause = blocked.get(row) or f"no counterfactual found within {ladder.n_steps} steps"
+            unasked = "" if row in blocked else f" (which constraint blocks was tried for {len(blocked)} others only)"
+            said[i] = f"{cause}{unasked}; this is the closest attempt"
+    return said
+
+
+def notes(options: OptionTable, n_options: NDArray[np.int64]) -> NDArray[np.object_]:
+    """For each row (n,) a remark where it has valid options, but fewer than were asked for."""
+    counts = np.bincount(options.row[options.valid & options.costs.any(1)], minlength=len(n_options))
+    said = np.full(len(n_options), None, dtype=object)
+    for row in np.flatnonzero((counts > 0) & (counts < n_options)):
+        said[row] = f"{counts[row]} of {n_options[row]} options: none was found without what matters most in these"
+    return said
+
+
+def blocked_by(
+    ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column]
+) -> list[str | None]:
+    """For each person a sentence on the columns that block, if their release makes a counterfactual possible.
+
+    Columns that the call restricts beyond what the schema has `allowed` come first: people can think better of them.
+    Where their release is not enough, every column is tried with its whole domain. Those that may move, but not enough,
+    are named before those that may not, which people know of.
+    """
+    grid = ladder.grid
+    immovable = grid.by_column((reach.low < reach.high).double()) == 0  # (n, C)
+    everything = allowed.widened(torch.ones_like(allowed.low, dtype=torch.bool), grid.lower, grid.upper)
+    sentences: list[str | None] = [None] * len(target)
+    for free in (allowed, everything):
+        rows = [i for i, said in enumerate(sentences) if said is None]
+        alone, together = _releases(ladder, reach[rows], free[rows], target[rows])
+        for i, costs, jointly in zip(rows, alone, together, strict=True):
+            n_helpful = int(costs.isfinite().sum())
+            blocking = costs.argsort()[:n_helpful] if n_helpful else jointly.nonzero()[:, 0]
+            places = sorted(blocking.tolist(), key=immovable[i].tolist().__getitem__)
+            listed = [_limited(grid, reach, allowed, i, place, columns) for place in places]
+            sentences[i] = _sentence(listed, together=not n_helpful) if listed else None
+    return sentences
+
+
+def held_back_by(
+    ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column]
+) -> list[str | None]:
+    """For each person the columns that the call restricts, and that would have to move more to reach tau."""
+    restricted = _restricted(ladder.grid, reach, allowed)  # (n, C)
+    asked = restricted.any(1).nonzero()[:, 0]
+    found = replace(ladder, sparse=True).climb(allowed[asked], target[asked])
+    moved = (ladder.grid.costs(found.x, reach.origin[asked]) > 0) & ladder.mature(found).unsqueeze(1)
+    restricted[asked] &= moved
+    causes: list[str | None] = [None] * len(target)
+    for i in asked.tolist():
+        places = restricted[i].nonzero()[:, 0].tolist()
+        listed = [_limited(ladder.grid, reach, allowed, i, place, columns) for place in places]
+        causes[i] = _listed(listed) if listed else None
+    return causes
+
+
+def _restricted(grid: Grid, reach: Reach, free: Reach) -> Tensor:
+    """(n, C), which columns have less room than in `free`."""
+    return grid.by_column(((reach.low > free.low) | (reach.high < free.high)).double()) > 0
+
+
+def _releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> tuple[Tensor, Tensor]:
+    """What each counterfactual costs (n, C) that a column makes possible when freed, and which do so together.
+
+    A free column has the room that it has in `free`. One search tries each restricted column, and all at once.
+    """
+    grid = ladder.grid
+    restricted = _restricted(grid, reach, free)
+    person, column = restricted.nonzero().unbind(1)
+    several = (restricted.sum(1) > 1).nonzero()[:, 0]
+    who = torch.cat([person, several])
+    freed = torch.cat([torch.eye(grid.n_columns, dtype=torch.bool)[column], restricted[several]])  # (v, C)
+    wider = reach[who].widened(freed[:, grid.column_of], free.low[who], free.high[who])
+    found = replace(ladder, sparse=True).climb(wider, target[who])
+    costs = grid.costs(found.x, wider.origin)  # (v, C)
+    alone = torch.full_like(reach.low[:, : grid.n_columns], torch.inf)
+    alone[person, column] = costs.sum(1).masked_fill(~found.valid, torch.inf)[: len(person)]
+    together = torch.zeros_like(restricted)
+    together[several] = (freed & (costs > 0) & found.valid.unsqueeze(1))[len(person) :]
+    return alone, together
+
+
+def _limited(grid: Grid, reach: Reach, allowed: Reach, person: int, place: int, columns: Sequence[Column]) -> str:
+    """A column by its place, and in a few words how it is limited for a person."""
+    features, column = grid.column_of == place, columns[place]
+    own, low, high = (value[person, features] for value in (reach.origin, reach.low, reach.high))
+    if torch.equal(low, allowed.low[person, features]) and torch.equal(high, allowed.high[person, features]):
+        how = {"none": "immutable", "both": "limited"}.get(column.mutability, f"may only {column.mutability}")
+    elif torch.equal(low, own) and torch.equal(high, own):
+        how = "immutable"
+    elif isinstance(column, Numeric):
+        ends = (grid.told(value[person])[features].item() for value in (reach.low, reach.high))
+        how = f"kept within {' and '.join(map(as_text, ends))}"
+    else:
+        how = "limited"
+    return f"{column.name} ({how})"
+
+
+def _listed(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
+    return f"{', '.join(columns[:_NAMED])}{more}"
+
+
+def _sentence(listed: list[str], *, together: bool) -> str:
+    how = " together: with all of them" if together else ": with it" if len(listed) == 1 else ": with any of them"
+    return f"blocked by {_listed(listed)}{how} free a counterfactual exists"

@@ -1,0 +1,99 @@
+"""Real rows, by which an option is told to be plausible or not."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from countertrain.recourse.reach import Grid
+
+__all__ = ["Plausibility", "Reference"]
+
+_ROWS = 2000  # real rows a class, at most: more would hardly change the distances
+_FELLOWS = 500  # of these, rows whose own distance to the others is measured
+_BLOCK = 1000  # rows compared with all real ones at once
+
+
+@dataclass(frozen=True, eq=False)
+class Plausibility:
+    """How near n rows are to real ones of their target class; NaN and -1 where there are none."""
+
+    distance: Tensor  # (n,) to the nearest: mean over table columns of the differences that make up the cost
+    percentile: Tensor  # (n,) per cent of real rows that are nearer to their own nearest fellow
+    nearest: Tensor  # (n, k) places in the reference
+
+    @classmethod
+    def unknown(cls, n: int, k: int) -> Self:
+        """Of n rows that there is nothing to compare with."""
+        nothing = torch.full((n,), torch.nan, dtype=torch.float64)
+        return cls(nothing, nothing.clone(), torch.full((n, k), -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A sample of real rows with their true classes, and how near those of a class are to one another."""
+
+    x: Tensor  # (r, D) float64
+    y: Tensor  # (r,)
+    grid: Grid
+    fellows: dict[int, Tensor]
+    """Per class, in ascending order: distances of real rows to the nearest other one."""
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, grid: Grid, *, seed: int = 0) -> Self:
+        """A sample of the rows x (N, D) with classes y (N,)."""
+        stream = torch.Generator().manual_seed(seed)
+        kept, fellows = [y[:0]], {}
+        for k in y.unique().tolist():
+            places = (y == k).nonzero()[:, 0]
+            kept.append(places[torch.randperm(len(places), generator=stream)[:_ROWS]])
+            fellows[k] = _fellows(x[kept[-1]], grid)
+        rows = torch.cat(kept)
+        return cls(x[rows].double(), y[rows], grid, fellows)
+
+    def of_class(self, k: int) -> Tensor:
+        """Places of the rows whose true class is k."""
+        return (self.y == k).nonzero()[:, 0]
+
+    def nearest(self, x: Tensor, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Distances and places (m, n) of the nearest real rows, nearest first, for rows x (m, D)."""
+        real, n = self.x[among], min(n, len(among))
+        found = [_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
+        return torch.cat([d for d, _ in found]), among[torch.cat([i for _, i in found])]
+
+    def plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
+        """How near rows x (n, D) are to the real rows of their target class."""
+        found = Plausibility.unknown(len(x), n_nearest)
+        for k in target.unique().tolist():
+            mine, among = target == k, self.of_class(k)
+            if not len(among):
+                continue
+            distances, places = self.nearest(x[mine], among, n_nearest)
+            found.distance[mine] = distances[:, 0].double()
+            found.nearest[mine, : places.shape[1]] = places
+            fellows = self.fellows[k]
+            if len(fellows):
+                nearer = torch.searchsorted(fellows, distances[:, 0].contiguous())
+                found.percentile[mine] = 100.0 * nearer.double() / len(fellows)
+        return found
+
+
+def _fellows(x: Tensor, grid: Grid) -> Tensor:
+    """Distance of some rows to the nearest other one, ascending; none where there is no other one."""
+    if len(x) < 2:
+        return x.new_empty(0)
+    own_and_next = _distances(x[:_FELLOWS], x, grid).topk(2, largest=False).values  # a row's distance to itself is 0
+    return own_and_next[:, 1].sort().values
+
+
+def _distances(x: Tensor, real: Tensor, grid: Grid) -> Tensor:
+    """(n, m): mean over table columns of the differences that make up the cost.
+
+    Levels are compared by a product of their one-hot codes, many times faster than feature by feature.
+    """
+    x, real = x.float(), real.float()
+    level = grid.weight < 1  # (D,)
+    apart = torch.cdist(x[:, ~level], real[:, ~level], p=1)
+    same = x[:, level] @ real[:, level].T  # (n, m) number of categories with the same level
+    return (apart + x[:, level].sum(1, keepdim=True) - same) / grid.n_columns

@@ -1,0 +1,1 @@
+"""One HTML page about a classifier, for those who answer for its decisions."""

@@ -1,0 +1,204 @@
+"""What the measurements of a report mean, in sentences with a traffic light."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from countertrain.recourse.answer import Recourse
+from countertrain.report.audit import EPSILON, Outcome, Performance, Sensitivity
+from countertrain.report.fairness import PROXY, Association, Grouping
+
+__all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Finding", "findings"]
+
+Level = Literal["warn", "look", "good"]
+MISCALIBRATED = (0.05, 0.1)
+"""ECE above which probabilities are to be checked, and to be warned of."""
+HELPED = (0.95, 0.8)
+"""Share of rejected people with a valid recourse below which it is to be checked, and to be warned of."""
+FRAGILE = 0.1
+"""Accuracy lost under attack."""
+SENSITIVE = 0.2
+"""Share of the decision that comes from immutable columns."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence for the owner of the model."""
+
+    level: Level
+    text: str
+    section: str
+    """The part of the report that has the numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that was measured."""
+
+    classes: tuple[str, ...]
+    target: int
+    """The place of the class that people want to be in."""
+    target_given: bool
+    """Whether the user said so."""
+    performance: Performance
+    baseline_performance: Performance | None
+    outcomes: tuple[Outcome, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    recourse: Recourse
+    """Of those in a sample of the rows who are rejected: decided otherwise than they want."""
+    rejected: NDArray[np.int64]
+    """Their places among all rows."""
+    people: pd.DataFrame
+    """All in the sample, as `fairness.people` describes them."""
+    associations: tuple[Association, ...]
+    groupings: tuple[Grouping, ...]
+
+    @property
+    def wanted(self) -> str:
+        """The decision that people want."""
+        return f"“{self.classes[self.target]}”"
+
+    @property
+    def proxies(self) -> tuple[Association, ...]:
+        """Columns that say much about an immutable one."""
+        return tuple(one for one in self.associations if one.strength >= PROXY)
+
+    def outcome(self, name: str) -> Outcome:
+        """The measure of that name."""
+        return next(one for one in self.outcomes if one.name == name)
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """What is found, warnings first."""
+    rules = (_wanted, _decisions, _probabilities, _recourse, _groups, _proxies, _immutable, _comparison, _robustness)
+    found = [finding for rule in rules for finding in rule(evidence)]
+    order: list[Level] = ["warn", "look", "good"]
+    return sorted(found, key=lambda finding: order.index(finding.level))
+
+
+def _wanted(e: Evidence) -> Iterator[Finding]:
+    if not e.target_given:
+        text = (
+            f"Nobody said which decision people want; this report takes it to be {e.wanted}. "
+            "If it is another one, make the report again with target=…"
+        )
+        yield Finding("look", text, "method")
+
+
+def _decisions(e: Evidence) -> Iterator[Finding]:
+    p = e.performance
+    usual = f"always answering “{e.classes[p.commonest]}” would be right in {_of_100(p.commonest_share)}"
+    if p.accuracy - p.commonest_share > 2 * (p.accuracy * (1 - p.accuracy) / p.n) ** 0.5:
+        yield Finding("good", f"Decisions are right in {_of_100(p.accuracy)} cases; {usual}.", "decisions")
+    else:
+        yield Finding(
+            "warn",
+            f"Decisions are right in {_of_100(p.accuracy)} cases, not clearly more than a constant answer: {usual}.",
+            "decisions",
+        )
+
+
+def _probabilities(e: Evidence) -> Iterator[Finding]:
+    off = e.performance.ece
+    level: Level = "good" if off <= MISCALIBRATED[0] else "look" if off <= MISCALIBRATED[1] else "warn"
+    text = f"Stated probabilities of {e.wanted} are off by {100 * off:.1f} percentage points on average"
+    advice = "." if level == "good" else "; do not read them as chances without recalibrating them."
+    yield Finding(level, text + advice, "decisions")
+
+
+def _recourse(e: Evidence) -> Iterator[Finding]:
+    helped = e.people["valid"].dropna()
+    if helped.empty:
+        yield Finding("look", f"No row is decided otherwise than {e.wanted}: there is nothing to explain.", "recourse")
+        return
+    share = float(helped.mean())
+    level: Level = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
+    text = f"{_percent(share)} of the {len(helped):,} rejected people can be told a change that leads to {e.wanted}"
+    rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
+    yield Finding(level, text + rest, "recourse")
+
+
+def _groups(e: Evidence) -> Iterator[Finding]:
+    if not e.groupings:
+        yield Finding(
+            "look",
+            "Groups of people were not compared, because none were named; make the report again with groups=[…].",
+            "groups",
+        )
+    for grouping in e.groupings:
+        for d in grouping.disparities:
+            who = f"{grouping.column} = {d.group}"
+            if d.measure == "cost":
+                text = f"Recourse costs more for {who}: {d.mine.mean:.2f} on average, others {d.others.mean:.2f}."
+            elif d.measure == "valid":
+                text = (
+                    f"Recourse is found less often for {who}: for {_percent(d.mine.mean)} of those rejected, for "
+                    f"{_percent(d.others.mean)} of others."
+                )
+            else:
+                text = f"{who} is accepted less often: {_percent(d.mine.mean)}, others {_percent(d.others.mean)}."
+            yield Finding("warn", text, "groups")
+    fine = [grouping.column for grouping in e.groupings if not grouping.disparities]
+    if fine:
+        yield Finding("good", f"No group by {', '.join(fine)} was found to be clearly worse off.", "groups")
+
+
+def _proxies(e: Evidence) -> Iterator[Finding]:
+    for fixed in dict.fromkeys(proxy.immutable for proxy in e.proxies):
+        named = [f"{one.column} ({one.strength:.2f})" for one in e.proxies if one.immutable == fixed]
+        text = (
+            f"Much about {fixed}, which nobody can change, can be told from {', '.join(named)}: "
+            f"to rely on {'them' if len(named) > 1 else 'it'} is to rely on {fixed} in part."
+        )
+        yield Finding("look", text, "proxies")
+    if e.associations and not e.proxies:
+        yield Finding("good", "No single column was found to be a proxy of an immutable one.", "proxies")
+
+
+def _immutable(e: Evidence) -> Iterator[Finding]:
+    fixed = [one for one in e.sensitivities if one.immutable]
+    if not fixed:
+        yield Finding(
+            "look", "No column is declared immutable: advice may ask people to change anything.", "sensitivity"
+        )
+        return
+    share = sum(one.share for one in fixed)
+    level: Level = "good" if share <= SENSITIVE else "look"
+    names = ", ".join(f"{one.column} {_percent(one.share)}" for one in fixed)
+    text = f"{_percent(share)} of what moves the decision comes from columns that nobody can change ({names})."
+    yield Finding(level, text, "sensitivity")
+
+
+def _comparison(e: Evidence) -> Iterator[Finding]:
+    if e.baseline_performance is None:
+        yield Finding("look", "The model was not compared with a conventionally trained one.", "comparison")
+        return
+    titles = {"ip": "plausibility", "cost": "cost", "validity": "validity", "pgd": "robustness"}
+    verdicts = {title: e.outcome(name).verdict for name, title in titles.items()}
+    better, worse = ([t for t, v in verdicts.items() if v == which] for which in ("better", "worse"))
+    parts = [f"{word} in {', '.join(names)}" for word, names in (("better", better), ("worse", worse)) if names]
+    text = " and ".join(parts) or "not clearly different"
+    yield Finding("look" if worse else "good", f"Compared with its baseline, the model is {text}.", "comparison")
+
+
+def _robustness(e: Evidence) -> Iterator[Finding]:
+    left = e.outcome("pgd").ours
+    assert left is not None  # an accuracy always is a number
+    if e.performance.accuracy - left > FRAGILE:
+        text = f"Changes of {EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
+        yield Finding("look", text, "comparison")
+    else:
+        text = f"Even the worst changes of {EPSILON:g} standard deviations leave accuracy at {_percent(left)}."
+        yield Finding("good", text, "comparison")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _of_100(share: float) -> str:
+    return f"{100 * share:.0f} of 100"

@@ -1,0 +1,131 @@
+"""The evidence on a classifier as one HTML page; what it says is in report.html."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from countertrain.recourse.answer import Explanation, Recourse
+from countertrain.recourse.rendering import as_text
+from countertrain.report import audit, fairness, findings
+from countertrain.report.findings import Evidence
+from countertrain.tables.schema import Boolean, Categorical, Numeric, plain
+
+if TYPE_CHECKING:
+    from countertrain.estimator import CounterfactualClassifier
+
+__all__ = ["page"]
+
+_MOST_BARS, _MOST_ASKED, _MOST_LEVELS = 20, 8, 12  # columns in a chart and in a table, levels of a column
+_NOTHING = "\N{EN DASH}"
+_OBJECTIVES = {
+    "ct": "counterfactual training",
+    "bl": "conventional training",
+    "ar": "adversarial training",
+    "cd": "training with contrastive divergence alone",
+}
+_WAYS = {
+    "both": "may change",
+    "increase": "may only increase",
+    "decrease": "may only decrease",
+    "none": "cannot change",
+}
+_VERSIONS = ("countertrain", "torch", "scikit-learn", "numpy", "pandas")
+
+
+def page(
+    classifier: "CounterfactualClassifier",
+    baseline: "CounterfactualClassifier | None",
+    evidence: Evidence,
+    n_examples: int,
+    title: str | None,
+) -> str:
+    """The page; every text in it is escaped by the template engine."""
+    environment = Environment(
+        loader=PackageLoader("countertrain.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"text": as_text, "percent": _percent, "number": _number}
+    both = [one for one in (classifier, baseline) if one is not None]
+    settings = [{name: _shown(value) for name, value in one.get_params(deep=False).items()} for one in both]
+    return environment.get_template("report.html").render(
+        title=title or "What this model decides, and what would change its decisions",
+        e=evidence,
+        findings=findings.findings(evidence),
+        trained=[_OBJECTIVES.get(str(one.objective), "an objective of its own") for one in both],
+        n_models=len(classifier.models_),
+        shown=[one for i, one in enumerate(evidence.sensitivities) if i < _MOST_BARS or one.immutable],
+        examples=_examples(evidence, n_examples),
+        **_typical(evidence.recourse),
+        settings=settings[0],
+        differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
+        columns=[
+            (column.name, _values(column), _WAYS[column.mutability]) for column in classifier.encoder_.schema.columns
+        ],
+        versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+        audit=audit,
+        fairness=fairness,
+        rules=findings,
+    )
+
+
+def _examples(evidence: Evidence, n: int) -> list[tuple[int, Explanation]]:
+    """Rejected rows and their recourse: from cheap to dear, and one for whom none was found, if there is any."""
+    table = evidence.recourse.table
+    by_cost = table.costs.sum(1).argsort(kind="stable")
+    helped, stuck = by_cost[table.valid[by_cost]], np.flatnonzero(~table.valid)
+    n_helped = max(0, min(len(helped), n - min(1, len(stuck))))
+    evenly = ((np.arange(n_helped) + 0.5) / max(n_helped, 1) * len(helped)).astype(int)
+    chosen = [*helped[evenly], *stuck[: n - n_helped]]
+    return [(int(evidence.rejected[i]), evidence.recourse[int(i)]) for i in chosen]
+
+
+def _typical(recourse: Recourse) -> dict[str, Any]:
+    """What valid advice is like: columns changed, percentile among real rows, and what is asked most often."""
+    helped = recourse.table.valid
+    changed, percentile = recourse.table.costs[helped] > 0, recourse.table.percentile[helped]
+    percentile = percentile[~np.isnan(percentile)]  # unknown to a classifier that was saved without its rows
+    asked = pd.Series(changed.sum(0) / max(len(changed), 1), index=recourse.table.values.columns)
+    return {
+        "n_helped": len(changed),
+        "typical_changes": float(np.median(changed.sum(1))) if len(changed) else None,
+        "typical_percentile": float(np.median(percentile)) if len(percentile) else None,
+        "asked": asked[asked > 0].nlargest(_MOST_ASKED).to_dict(),
+    }
+
+
+def _shown(value: Any) -> str:
+    """A parameter in a word."""
+    if isinstance(value, str | int | float | np.number | Mapping | None):
+        return str(plain(value))
+    if isinstance(value, Sequence | np.ndarray):
+        return ", ".join(map(str, value)) or "none"
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
+def _values(column: Numeric | Categorical | Boolean) -> str:
+    """What a column may hold."""
+    if isinstance(column, Numeric):
+        step = f", in steps of {as_text(column.step)}" if column.step else ""
+        low, high = (_number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper))
+        return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
+    more = f", … ({len(column.labels)} in all)" if len(column.labels) > _MOST_LEVELS else ""
+    return ", ".join(column.labels[:_MOST_LEVELS]) + more
+
+
+def _percent(share: float | None) -> str:
+    return _NOTHING if share is None or np.isnan(share) else f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def _number(value: float | None) -> str:
+    """A number in three digits."""
+    if value is None or np.isnan(value):
+        return _NOTHING
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")

@@ -1,0 +1,84 @@
+"""What watches a training: early stopping, and a bar for people who wait."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from countertrain.runs.fitting import logits_of
+from countertrain.training.history import EpochRecord
+from countertrain.training.trainer import Callback
+
+__all__ = ["EarlyStopping", "progress_bar"]
+
+
+class EarlyStopping:
+    """A callback that ends training once no model's validation loss has fallen for `patience` epochs.
+
+    It keeps the best weights of each model; `restore` brings them back.
+    """
+
+    def __init__(
+        self, models: Sequence[nn.Module], x: Tensor, y: Tensor, *, weight: Tensor | None, patience: int
+    ) -> None:
+        self._all = [_Best(model) for model in models]
+        self._waiting = list(self._all)
+        self._training: list[_Best] = []
+        self._x, self._y, self._patience = x, y, patience
+        self._weight = None if weight is None else weight.double()
+
+    def __call__(self, record: EpochRecord) -> bool:
+        """Look at the weights after an epoch; True: it was the last."""
+        if record.epoch == 1:  # models that cannot be stacked are trained one after another, each from epoch 1
+            n = len(record.metrics["train_loss"])
+            self._training, self._waiting = self._waiting[:n], self._waiting[n:]
+        for best in self._training:
+            logits = logits_of(best.model, self._x)
+            best.see(float(functional.cross_entropy(logits, self._y, self._weight)))
+        return all(best.age >= self._patience for best in self._training)
+
+    def restore(self) -> None:
+        """Put the best weights of each model back into it."""
+        for best in self._all:
+            if best.weights:
+                best.model.load_state_dict(best.weights)
+
+
+@dataclass
+class _Best:
+    """A model, its lowest validation loss, the weights that had it, and how many epochs ago that was."""
+
+    model: nn.Module
+    loss: float = float("inf")
+    age: int = 0
+    weights: dict[str, Any] = field(default_factory=dict)
+
+    def see(self, loss: float) -> None:
+        self.age += 1
+        if loss < self.loss:
+            self.loss, self.age, self.weights = loss, 0, copy.deepcopy(self.model.state_dict())
+
+
+@contextmanager
+def progress_bar(n_epochs: int, *, shown: bool) -> Iterator[list[Callback]]:
+    """A bar on stderr with epochs, time left, loss and share of mature counterfactuals, if it is to be `shown`."""
+    if not shown:
+        yield []
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn
+
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("training", total=n_epochs, note="")
+
+        def show(record: EpochRecord) -> None:
+            metrics = {name: sum(values) / len(values) for name, values in record.metrics.items()}
+            note = "  ".join(f"{name} {metrics[name]:.3g}" for name in ("train_loss", "mature") if name in metrics)
+            progress.update(task, completed=record.epoch, note=note)
+
+        yield [show]

@@ -1,0 +1,110 @@
+"""A fitted classifier as an ONNX file, which takes a table's own numbers and needs neither torch nor this library."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from countertrain.files import write_bytes
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Boolean, Categorical, Numeric
+
+__all__ = ["onnx_rows", "save_onnx"]
+
+
+def onnx_rows(encoder: Encoder, table: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
+    """(n, C), columns in the order of the schema: numbers in their own units, levels by place, truth values 0 or 1."""
+    x = encoder.encode(table)  # (n, D)
+    rows = x[:, [part.start for part in encoder.slices]] * encoder.scale + encoder.centre
+    for i, (column, part) in enumerate(zip(encoder.schema.columns, encoder.slices, strict=True)):
+        if isinstance(column, Categorical):
+            rows[:, i] = x[:, part].argmax(1)
+    return rows
+
+
+class _FromTable(nn.Module):
+    """The network with its encoder in front and a soft-max behind."""
+
+    column: Tensor  # (D,) place in the table
+    one_hot: Tensor  # (D,) bool
+    level: Tensor  # (D,) place in its one-hot group
+    centre: Tensor  # (D,)
+    scale: Tensor  # (D,)
+
+    def __init__(self, encoder: Encoder, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        column = torch.tensor(encoder.column_of)  # (D,)
+        start = torch.tensor([part.start for part in encoder.slices])[column]
+        one_hot = torch.tensor([isinstance(c, Categorical) for c in encoder.schema.columns])[column]
+        self.register_buffer("column", column)
+        self.register_buffer("one_hot", one_hot)
+        self.register_buffer("level", (torch.arange(len(column)) - start).double())
+        self.register_buffer("centre", torch.from_numpy(encoder.centre)[column])
+        self.register_buffer("scale", torch.from_numpy(encoder.scale)[column])
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, C) rows of the table -> labels (n,) and probabilities (n, K)."""
+        cells = rows[:, self.column]  # (n, D)
+        x = torch.where(self.one_hot, cells.eq(self.level).double(), (cells - self.centre) / self.scale)
+        probabilities = self.network(x.float()).double().softmax(-1)
+        return probabilities.argmax(-1), probabilities
+
+
+def save_onnx(encoder: Encoder, network: nn.Module, classes: NDArray[Any], path: Path) -> None:
+    """Write the file, with its columns, their levels and the classes as metadata."""
+    if find_spec("onnx") is None or find_spec("onnxscript") is None:
+        raise ImportError("save_onnx needs the packages onnx and onnxscript: pip install 'countertrain[onnx]'")
+    example = torch.zeros(2, len(encoder.schema.columns), dtype=torch.float64)
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                _FromTable(encoder, network).eval(),
+                (example,),
+                dynamo=True,
+                input_names=["rows"],
+                output_names=["label", "probabilities"],
+                dynamic_shapes={"rows": {0: torch.export.Dim("n")}},
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise ValueError(f"a {type(network).__name__} cannot be exported to ONNX: {reason}") from error
+    assert program is not None
+    program.model.metadata_props.update(
+        columns=json.dumps([_described(column) for column in encoder.schema.columns]),
+        classes=json.dumps(classes.tolist(), default=str),
+    )
+    write_bytes(path, program.model_proto.SerializeToString())
+
+
+def _described(column: Numeric | Categorical | Boolean) -> dict[str, Any]:
+    """What a number in this column of the input stands for."""
+    if isinstance(column, Numeric):
+        return {"name": column.name, "unit": column.unit}
+    levels = column.labels if isinstance(column, Categorical) else column.values
+    return {"name": column.name, "levels": levels}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's prints, log lines and warnings."""
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)

@@ -1,0 +1,271 @@
+"""Tuning with Optuna: trials are asked and told in batches, and each batch trains as one population.
+
+Only training and validation rows are ever looked at; the test rows stay unseen.
+"""
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+
+from countertrain.runs.registry import VARYING
+from countertrain.runs.settings import Settings
+from countertrain.runs.tune.goal import METRICS, Goal
+from countertrain.runs.tune.judge import Judge, Measured
+from countertrain.tables import load
+
+if TYPE_CHECKING:
+    import optuna
+
+__all__ = ["SPACE", "Space", "Tuned", "tune"]
+
+_SETTINGS, _METRICS, _SLACK, _EPOCH = "settings", "metrics", "slack", "epoch"  # what a trial carries along
+_RUNGS = (0.25, 0.5)  # shares of the epochs with a search after which the worse half is left behind
+_LONG = 20  # epochs from which pruning is worth its measurements
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may vary: ranges within a population, and choices between populations."""
+
+    ranges: Mapping[str, tuple[float, float]]
+    """Lowest and highest value, drawn evenly on a logarithmic scale (tau on a plain one)."""
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Settings in which the models of one population cannot differ: one combination is drawn for each batch."""
+
+    def __post_init__(self) -> None:
+        for name in self.ranges:
+            if name not in VARYING:
+                raise ValueError(f"{name} cannot vary within a population; make it one of the choices")
+
+    def narrowed(self, ranges: Mapping[str, tuple[float, float]], fixed: Collection[str] = ()) -> Self:
+        """The space with some ranges of one's own, and without what is fixed for all trials."""
+        return type(self)(
+            {name: ends for name, ends in {**self.ranges, **ranges}.items() if name not in fixed},
+            {name: values for name, values in self.choices.items() if name not in fixed},
+        )
+
+
+SPACE = Space(
+    ranges={
+        "tau": (0.5, 0.95),
+        "lambda_div": (0.02, 2.0),
+        "lambda_reg": (0.01, 1.0),
+        "lambda_adv": (0.02, 2.0),
+    },
+    choices={
+        "n_steps": (30, 50),
+        "step_size": (0.1, 0.3),
+        "n_neighbours": (1, 16),
+        "hidden": ((32,), (128,)),
+    },
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What tuning found: one row a trial, and the settings chosen among those that clear every bar."""
+
+    trials: pd.DataFrame
+    """What varied, metrics and reductions in percent after `epoch`, and whether `pruned`, `feasible`, on the `front`.
+
+    A trial that was pruned is neither feasible nor on the front; its metrics are rough, and those of its last rung.
+    """
+    chosen: Settings | None
+    """None: no trial cleared every bar."""
+
+
+def tune(
+    settings: Settings,
+    *,
+    goal: Goal | None = None,
+    space: Space = SPACE,
+    trials: int = 64,
+    batch: int = 16,
+    cost_immutable: Sequence[str] = (),
+    storage: str | Path = "tune.db",
+    study_name: str = "tune",
+    rounds: int = 5,
+    individuals: int = 100,
+    prune: bool | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tuned:
+    """Search the space for `trials` settings in all, those of an earlier call with the same storage included.
+
+    Each trial trains one model for each seed of `settings`. With `cost_immutable`, cost is that of models trained and
+    explained with these features immutable, as in the paper's Table 1, and all else that of models without.
+
+    With `prune`, the worse half of a batch is left behind after a quarter of the epochs, and again after half of them;
+    these trials count, too. None: from 20 epochs on.
+    """
+    goal = goal or Goal()
+    rungs = _rungs(settings, prune)
+    study = _study(goal, storage, study_name)
+    _check_same(study, settings, goal)
+    # however the training search steps, all trials are explained alike
+    settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
+    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
+    judge = Judge(data, cost_immutable, rounds, individuals)
+    rng = np.random.default_rng(len(study.trials))
+    progress(len(_told(study)), trials)
+    while (left := trials - len(_told(study))) > 0:
+        choice = _next_choice(study, space, rng)
+        asked, runs = _ask(study, settings, space, choice, min(batch, left))
+        baseline = _baseline(study, judge, runs[0], rungs)
+
+        def better_half(rung: int, metrics: Sequence[dict[str, float]], baseline: Measured = baseline) -> Sequence[int]:
+            return goal.ranking(metrics, baseline[rung])[: math.ceil(len(metrics) / 2)]
+
+        for trial, run, measured in zip(asked, runs, judge(runs, rungs, better_half), strict=True):
+            _tell(study, goal, trial, run, measured, baseline)
+        progress(len(_told(study)), trials)
+    return _result(study, goal, space)
+
+
+def _rungs(settings: Settings, prune: bool | None) -> tuple[int, ...]:
+    """After how many epochs the worse half is left behind; never, if there is no pruning."""
+    one_by_one = settings.on_nonfinite == "skip"
+    if prune and one_by_one:
+        raise ValueError("pruning takes models that train as one population; leave out on_nonfinite=skip, or --prune")
+    if prune is None:
+        prune = settings.epochs >= _LONG and not one_by_one
+    first = round(settings.burn_in * settings.epochs)  # before the first search there is nothing to compare
+    rungs = {first + int(share * (settings.epochs - first)) for share in _RUNGS}
+    return tuple(sorted(rung for rung in rungs if prune and first < rung < settings.epochs))
+
+
+def _study(goal: Goal, storage: str | Path, name: str) -> "optuna.Study":
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise ValueError("tuning needs Optuna; install it with: pip install 'countertrain[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    url = str(storage) if "://" in str(storage) else f"sqlite:///{storage}"
+    try:
+        return optuna.create_study(
+            storage=url, study_name=name, directions=["minimize"] * len(goal.minimise), load_if_exists=True
+        )
+    except Exception as error:  # whatever the database driver raises
+        raise ValueError(f"the study cannot be opened at {url}: {str(error).splitlines()[0]}") from error
+
+
+def _check_same(study: "optuna.Study", settings: Settings, goal: Goal) -> None:
+    """A study goes on only with the settings and the goal that it began with."""
+    mine = json.dumps([settings.model_dump(mode="json"), goal.minimise, [str(b) for b in goal.bounds]])
+    begun = study.user_attrs.get("of")
+    if begun is None:
+        study.set_user_attr("of", mine)
+    elif begun != mine:
+        raise ValueError(
+            f"the study {study.study_name!r} was begun with other settings or another goal; choose another --out or "
+            "another storage"
+        )
+
+
+def _tell(
+    study: "optuna.Study", goal: Goal, trial: "optuna.Trial", run: Settings, measured: Measured, baseline: Measured
+) -> None:
+    """What a trial came to: its metrics at the end, or at the rung where it was left behind."""
+    import optuna
+
+    epoch, metrics = max(measured.items())
+    slacks = [bound.slack(metrics, baseline[epoch]) for bound in goal.bounds]
+    trial.set_user_attr(_SETTINGS, run.model_dump(mode="json"))
+    trial.set_user_attr(_METRICS, {**metrics, **{f"bl_{k}": v for k, v in baseline[epoch].items()}})
+    trial.set_user_attr(_SLACK, slacks)
+    trial.set_user_attr(_EPOCH, epoch)
+    for bound, slack in zip(goal.bounds, slacks, strict=True):
+        trial.set_constraint(bound.metric, -slack)
+    values = [metrics[name] for name in goal.minimise]
+    if epoch == run.epochs and np.isfinite(values).all():
+        study.tell(trial, values)
+    else:  # Optuna takes no value of an unfinished trial of several objectives, but learns that it is none of the best
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+
+
+def _told(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    """Trials that are over, finished or pruned."""
+    import optuna
+
+    states = [optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED]
+    return study.get_trials(deepcopy=False, states=states)
+
+
+def _feasible(trial: "optuna.trial.FrozenTrial") -> bool:
+    """Whether a trial was finished and cleared every bar."""
+    return trial.values is not None and all(slack >= 0 for slack in trial.user_attrs[_SLACK])
+
+
+def _next_choice(study: "optuna.Study", space: Space, rng: np.random.Generator) -> dict[str, Any]:
+    """One value for each choice: at first at random, then mostly that of a trial on the front."""
+    good = [trial for trial in study.best_trials if _feasible(trial)]
+    if good and rng.random() < 0.5:
+        kept = good[int(rng.integers(len(good)))].user_attrs[_SETTINGS]
+        return {name: kept[name] for name in space.choices}
+    return {name: values[int(rng.integers(len(values)))] for name, values in space.choices.items()}
+
+
+def _ask(
+    study: "optuna.Study", settings: Settings, space: Space, choice: Mapping[str, Any], n: int
+) -> tuple[list["optuna.Trial"], list[Settings]]:
+    """The next n trials of one population, and their settings."""
+    import optuna
+
+    study.sampler = optuna.samplers.TPESampler(
+        seed=len(study.trials),
+        n_startup_trials=2 * n,
+        multivariate=True,
+        constant_liar=True,
+    )
+    asked = [study.ask() for _ in range(n)]
+    runs = []
+    for trial in asked:
+        drawn = {
+            name: trial.suggest_float(name, low, high, log=name != "tau") for name, (low, high) in space.ranges.items()
+        }
+        runs.append(Settings.model_validate({**settings.model_dump(), **choice, **drawn}))
+    return asked, runs
+
+
+def _baseline(study: "optuna.Study", judge: Judge, run: Settings, rungs: Sequence[int]) -> Measured:
+    """Metrics of conventional models of the same architecture, at the rungs and at the end, measured once for each."""
+    name = f"bl {run.model} {run.hidden}"
+    keys = {run.epochs: name, **{rung: f"{name} after {rung}" for rung in rungs}}
+    if any(key not in study.user_attrs for key in keys.values()):
+        (measured,) = judge([run.model_copy(update={"objective": "bl"})], rungs)
+        for epoch, metrics in measured.items():
+            study.set_user_attr(keys[epoch], metrics)
+    return {epoch: dict(study.user_attrs[key]) for epoch, key in keys.items()}
+
+
+def _result(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
+    front = {trial.number for trial in study.best_trials if _feasible(trial)}
+    rows = []
+    best: tuple[float, Settings | None] = (float("inf"), None)
+    for trial in _told(study):
+        metrics = trial.user_attrs[_METRICS]
+        baseline = {name.removeprefix("bl_"): v for name, v in metrics.items() if name.startswith("bl_")}
+        run = Settings.model_validate(trial.user_attrs[_SETTINGS])
+        loss = goal.loss(metrics, baseline)
+        if _feasible(trial) and loss < best[0]:
+            best = loss, run
+        rows.append(
+            {
+                "trial": trial.number,
+                **{name: getattr(run, name) for name in (*space.ranges, *space.choices)},
+                **{name: metrics[name] for name in METRICS},
+                "bl_accuracy": baseline["accuracy"],
+                **{f"{m} reduction": 100 * (1 - metrics[m] / baseline[m]) for m in goal.minimise},
+                "epoch": trial.user_attrs.get(_EPOCH, run.epochs),  # studies of before had no rungs
+                "pruned": trial.values is None,
+                "feasible": _feasible(trial),
+                "front": trial.number in front,
+                "loss": loss,
+            }
+        )
+    return Tuned(pd.DataFrame(rows), best[1])

@@ -1,0 +1,133 @@
+"""The values of one column as numbers or places of levels, refused in one sentence where they are neither."""
+
+from numbers import Real
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import infer_dtype, is_bool_dtype, is_float_dtype, is_integer_dtype
+
+from countertrain.tables.columns import Boolean, Categorical, Numeric
+from countertrain.tables.sentences import plain
+
+__all__ = ["codes", "dtype", "fitted", "merged", "numbers", "series"]
+
+_RARE = 1e-3  # of the training rows: a level that fewer have is not advised
+
+
+def numbers(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """(n,), with missing values filled in or refused."""
+    found = _as_floats(column.name, values)
+    missing = np.isnan(found)
+    if missing.any():
+        if column.fill is None:
+            _refuse(column.name, values, missing, "not be missing", "give a number, or declare missing='fill'")
+        found[missing] = column.fill
+    return found
+
+
+def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np.intp]:
+    """(n,), the place of each value among the levels, with missing and unseen ones as the column declares."""
+    levels, found = column.levels, _places(column, values)
+    if (found >= 0).all():
+        return found
+    fill = -1 if column.fill is None else levels.index(column.fill)
+    missing = values.isna().to_numpy()
+    if missing.any():
+        if column.missing == "refuse":
+            _refuse(column.name, values, missing, "not be missing", "give a value, or declare missing='fill'")
+        found[missing] = len(levels) if column.missing == "level" else fill
+    unseen = found < 0
+    if unseen.any():
+        if isinstance(column, Boolean) or column.unseen == "refuse":
+            shown = ", ".join(map(repr, levels[:12])) + (", ..." if len(levels) > 12 else "")
+            declare = "" if isinstance(column, Boolean) else ", or declare unseen='fill'"
+            _refuse(column.name, values, unseen, f"be one of {shown}", f"correct it{declare}")
+        found[unseen] = fill
+    return found
+
+
+def fitted(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> Numeric | Categorical | Boolean:
+    """The column with what it leaves open taken from the training rows."""
+    if isinstance(column, Numeric):
+        known = _as_floats(column.name, values)
+        return column.fitted(known[~np.isnan(known)])
+    if column.settled:
+        return column
+    places = _places(column, values)
+    counts = np.bincount(places[places >= 0], minlength=len(column.levels))
+    if isinstance(column, Categorical) and column.rare is None:
+        rare = tuple(column.labels[place] for place in np.flatnonzero(counts < _RARE * len(values)))
+        column = column.model_copy(update={"rare": rare})
+    return column if column.settled else column.model_copy(update={"fill": column.levels[int(counts.argmax())]})
+
+
+def dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:
+    """The type of the training rows, or another one where that cannot hold all that the column may become."""
+    if isinstance(column, Numeric):
+        other = "int64" if column.integer else "float64"
+        most: list[Any] = column.ends().astype(other).tolist()
+        whole = is_integer_dtype(own) or is_bool_dtype(own)
+        if isinstance(own, pd.CategoricalDtype) or (whole and not column.integer):
+            return other
+    else:
+        other, most = "object", list(column.levels)
+    try:
+        held = pd.Series(most).astype(own)
+    except (TypeError, ValueError, OverflowError):
+        return other
+    return str(own) if is_float_dtype(own) or held.tolist() == most else other
+
+
+def series(column: Numeric | Categorical | Boolean, places: NDArray[Any], dtype: str) -> "pd.Series[Any]":
+    """Numbers, or levels by their places, as a column of a table; what lies behind the last level is missing."""
+    own: Any = dtype
+    if isinstance(column, Numeric):
+        return pd.Series(places.astype(np.int64) if column.integer else places).astype(own)
+    if dtype == "category":
+        own = pd.CategoricalDtype(list(column.levels), isinstance(column, Categorical) and column.ordered)
+    levels: pd.Series[Any] = pd.Series(column.levels, dtype=own)
+    return levels.reindex(places).reset_index(drop=True)
+
+
+def merged(changed: "pd.Series[Any]", origin: "pd.Series[Any]", stays: NDArray[np.bool_]) -> "pd.Series[Any]":
+    """The changed column with the cells that stay as in `origin`, in a type that holds both."""
+    own: Any = origin.dtype
+    if own == np.dtype(object):  # as below, but many times faster
+        return pd.Series(np.where(stays, origin.to_numpy(), changed.astype(object).to_numpy()), dtype=object)
+    if isinstance(own, pd.CategoricalDtype) and set(changed.dropna()) <= set(own.categories):
+        changed = changed.astype(own)
+    n = len(origin)
+    return pd.concat([origin, changed], ignore_index=True).take(np.arange(n) + n * ~stays).reset_index(drop=True)
+
+
+def _as_floats(name: str, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """(n,), NaN where a value is missing."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.astype(object)
+    if infer_dtype(values, skipna=True) not in ("integer", "floating", "mixed-integer-float", "boolean", "empty"):
+        wrong = values.notna().to_numpy() & [not isinstance(value, Real) for value in values]
+        if wrong.any():
+            _refuse(name, values, wrong, "be a number", "correct it, or declare the column as categorical")
+    try:
+        found = values.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    except OverflowError as error:
+        raise ValueError(f"column {name!r} holds an integer that is too large to compute with; correct it") from error
+    if np.isinf(found).any():
+        _refuse(name, values, np.isinf(found), "be finite", "replace it, or drop the row")
+    return found
+
+
+def _places(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np.intp]:
+    """(n,), the place of each value among the levels; -1 where it is none of them."""
+    try:
+        return pd.Index(column.levels, dtype=object).get_indexer(pd.Index(values, dtype=object))
+    except TypeError as error:  # lists and the like
+        raise ValueError(f"column {column.name!r} may hold texts, numbers and truth values only: {error}") from error
+
+
+def _refuse(name: str, values: "pd.Series[Any]", wrong: NDArray[np.bool_], must: str, way_out: str) -> NoReturn:
+    """One sentence about the first wrong value of a column."""
+    row = int(np.flatnonzero(wrong)[0])
+    raise ValueError(f"column {name!r}, row {row}, must {must}; got {plain(values.iloc[row])!r}; {way_out}")

@@ -1,0 +1,313 @@
+"""The kinds of columns that a table may have: numbers, levels and truth values, and how people may change them."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from fractions import Fraction
+from numbers import Real
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from countertrain.constraints import Mutability
+from countertrain.tables.sentences import SchemaError, in_one_sentence, plain, suggestion
+
+__all__ = [
+    "EXACT",
+    "MISSING",
+    "MODEL",
+    "Boolean",
+    "Categorical",
+    "Column",
+    "Level",
+    "Numeric",
+    "Range",
+]
+
+EXACT = 2.0**49
+"""Up to so many steps, a number survives being standardised in float64 and back, to the nearest step."""
+MISSING = "missing"
+"""How a missing value is shown where it is a level of its own."""
+MODEL = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+"""What all columns and the schema have in common."""
+
+Level = Annotated[str | bool | int | float, BeforeValidator(plain)]
+Range = Sequence[Level | None]
+"""What a column may become: lowest and highest number (None: any), or the levels that are open."""
+
+
+class Numeric(BaseModel):
+    """A column of numbers in a person's own units."""
+
+    model_config = MODEL
+    if not TYPE_CHECKING:  # type checkers go on to see the fields
+        __init__ = in_one_sentence
+
+    kind: Literal["numeric"] = "numeric"
+    name: str
+    integer: bool = False
+    unit: str | None = None
+    step: float | None = Field(default=None, gt=0, validate_default=True)
+    """Advice is given in multiples of it; None: 1 for integers, else any number."""
+    lower: float | None = None
+    """None: the lowest value of the training rows."""
+    upper: float | None = None
+    """None: the highest value of the training rows."""
+    mutability: Mutability = "both"
+    missing: Literal["refuse", "fill"] = "refuse"
+    fill: float | None = None
+    """Stands for a missing value; None: the median of the training rows."""
+
+    @field_validator("step")
+    @classmethod
+    def _of_integers(cls, step: float | None, info: ValidationInfo) -> float | None:
+        return 1.0 if step is None and info.data.get("integer") else step
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.integer and self.step is not None and not self.step.is_integer():
+            raise ValueError(f"the step of an integer column must be a whole number; got {self.step:g}")
+        lower, upper = self._bounds
+        if lower > upper:
+            raise ValueError(f"lower must not exceed upper; got {lower:g} and {upper:g}; swap or widen them")
+        if self.step is not None:
+            for bound in (self.lower, self.upper):
+                if bound is not None and abs(bound) >= EXACT * self.step:
+                    raise ValueError(f"{bound:g} is too many steps of {self.step:g} to count; choose a larger step")
+            if _n_steps(lower, self.step, math.ceil) > _n_steps(upper, self.step, math.floor):
+                raise ValueError(
+                    f"no multiple of its step {self.step:g} lies between {lower:g} and {upper:g}; "
+                    "widen them, or choose a smaller step"
+                )
+        if self.fill is not None and self.missing != "fill":
+            raise ValueError("a value to fill in needs missing='fill'")
+        return self
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left open for training rows to say."""
+        return None not in (self.lower, self.upper) and (self.missing != "fill" or self.fill is not None)
+
+    def rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The nearest multiples of the step within the bounds, exactly the numbers that their decimals say."""
+        lower, upper = self._bounds
+        if self.step is None:
+            return values.clip(lower, upper)
+        n_steps = np.rint(values / self.step)
+        n_steps = n_steps.clip(_n_steps(lower, self.step, math.ceil), _n_steps(upper, self.step, math.floor))
+        return _multiples(n_steps, self.step)
+
+    def ends(self) -> NDArray[np.float64]:
+        """(2,), the lowest and the highest number that it may become, once its bounds are known."""
+        return self.rounded(np.array([self.lower, self.upper], dtype=np.float64))
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        return -math.inf if self.lower is None else self.lower, math.inf if self.upper is None else self.upper
+
+    def fitted(self, values: NDArray[np.float64]) -> Self:
+        """The column with bounds and fill, where they were left open, from its values in the training rows."""
+        if not len(values):
+            raise SchemaError(f"column {self.name!r} has no value in the training rows; drop it")
+        low, high = float(values.min()), float(values.max())
+        if self.step is not None:  # bounds that the values can be rounded to
+            ends = np.array([_n_steps(low, self.step, math.floor), _n_steps(high, self.step, math.ceil)])
+            low, high = _multiples(ends, self.step).tolist()
+        bounds = {
+            "lower": low if self.lower is None else self.lower,
+            "upper": high if self.upper is None else self.upper,
+        }
+        column = type(self)(**{**self.model_dump(), **bounds})
+        if column.settled:
+            return column
+        return column.model_copy(update={"fill": float(column.rounded(np.median(values, keepdims=True))[0])})
+
+    def within(self, limits: Range) -> Self:
+        """The column with narrower bounds."""
+        pair = [plain(limit) for limit in limits] if isinstance(limits, Collection) else []
+        if len(pair) != 2 or any(not isinstance(end, Real | None) or end != end for end in pair):
+            raise SchemaError(
+                f"the range of column {self.name!r} is its lowest and its highest number, either of which may be None; "
+                f"got {limits!r}"
+            )
+        lower = max((end for end in (self.lower, pair[0]) if end is not None), default=None)
+        upper = min((end for end in (self.upper, pair[1]) if end is not None), default=None)
+        if lower is not None and upper is not None and lower > upper:
+            raise SchemaError(
+                f"the range of column {self.name!r} must meet its bounds, {self.lower} to {self.upper}; got {limits!r}"
+            )
+        return type(self)(**{**self.model_dump(), "lower": lower, "upper": upper})
+
+
+def _n_steps(number: float, step: float, towards: Callable[[Fraction], int]) -> float:
+    """How many steps, rounded up or down, make a number; exactly, as both are written in decimals."""
+    return number if math.isinf(number) else float(towards(Fraction(repr(number)) / Fraction(repr(step))))
+
+
+def _multiples(n_steps: NDArray[np.float64], step: float) -> NDArray[np.float64]:
+    """n_steps * step without its rounding error: 3 * 0.1 is not 0.3, but 3 * 1 / 10 is."""
+    exact = Fraction(repr(step))
+    return np.asarray(n_steps * exact.numerator / exact.denominator + 0.0)  # no negative zero
+
+
+class Categorical(BaseModel):
+    """A column with one of several levels."""
+
+    model_config = MODEL
+    if not TYPE_CHECKING:
+        __init__ = in_one_sentence
+
+    kind: Literal["categorical"] = "categorical"
+    name: str
+    levels: tuple[Level, ...]
+    ordered: bool = False
+    mutability: Mutability = "both"
+    transitions: dict[str, tuple[str, ...]] | None = None
+    """Where a person at a level may go, both as texts; a level left out may go nowhere. None: to any but rare ones."""
+    rare: tuple[str, ...] | None = None
+    """Levels, as texts, that may be kept but are not advised unless a transition leads there.
+
+    None: those of fewer than one in 1,000 training rows.
+    """
+    missing: Literal["refuse", "fill", "level"] = "refuse"
+    """'level': missing is a level of its own, which people may leave, but not go to unless a transition says so."""
+    unseen: Literal["refuse", "fill"] = "refuse"
+    fill: Level | None = None
+    """Stands for a missing or unseen value; None: the most frequent level of the training rows."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_levels(self.levels, self.labels, self.fill, (self.missing, self.unseen))
+        if self.mutability in ("increase", "decrease") and not self.ordered:
+            raise ValueError(f"mutability {self.mutability!r} needs levels in an order; declare ordered=True")
+        for start, ends in (self.transitions or {}).items():
+            for label in (start, *ends):
+                self._check_label("transitions", label)
+        for label in self.rare or ():
+            self._check_label("rare levels", label)
+        return self
+
+    def _check_label(self, who: str, label: str) -> None:
+        if label not in self.labels:
+            raise ValueError(f"{who} name {label!r}, which is no level; {suggestion(label, self.labels)}")
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left open for training rows to say."""
+        return self.rare is not None and ("fill" not in (self.missing, self.unseen) or self.fill is not None)
+
+    @property
+    def unadvised(self) -> set[str]:
+        """The labels that nobody is told to go to: missing and rare ones, unless a transition leads there."""
+        named = {end for ends in (self.transitions or {}).values() for end in ends}
+        return {*self.labels[len(self.levels) :], *(self.rare or ())} - named
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The levels as texts, and "missing" as the last one where that is a level of its own."""
+        return (*map(str, self.levels), *([MISSING] if self.missing == "level" else []))
+
+    def moves(self) -> NDArray[np.bool_]:
+        """(L, L), one row and one column a label: row a says where a person at level a may go, or stay."""
+        n, labels = len(self.levels), self.labels
+        if self.transitions is None:
+            allowed = np.tile([label not in self.unadvised for label in labels], (len(labels), 1))
+        else:
+            allowed = np.array([[b in self.transitions.get(a, ()) for b in labels] for a in labels])
+        if self.mutability == "none":
+            allowed[:] = False
+        elif self.mutability != "both":  # what is missing has no place in the order
+            allowed = np.triu(allowed) if self.mutability == "increase" else np.tril(allowed)
+            allowed[n:] = allowed[:, n:] = False
+        return allowed | np.eye(len(labels), dtype=bool)
+
+    def within(self, limits: Range) -> Self:
+        """The column of which only some levels may be gone to; any may be kept."""
+        open_to = _open(self.name, self.labels, limits)
+        moves = {
+            start: tuple(end for end, may in zip(self.labels, row, strict=True) if may and end in open_to)
+            for start, row in zip(self.labels, self.moves(), strict=True)
+        }
+        return self.model_copy(update={"transitions": moves})
+
+
+class Boolean(BaseModel):
+    """A column that is either false or true, its two values being given in this order."""
+
+    model_config = MODEL
+    if not TYPE_CHECKING:
+        __init__ = in_one_sentence
+
+    kind: Literal["boolean"] = "boolean"
+    name: str
+    values: tuple[Level, Level] = (False, True)
+    mutability: Mutability = "both"
+    """'increase': only from false to true."""
+    missing: Literal["refuse", "fill"] = "refuse"
+    fill: Level | None = None
+    """Stands for a missing value; None: the more frequent one in the training rows."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_levels(self.levels, self.labels, self.fill, (self.missing,))
+        return self
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left open for training rows to say."""
+        return self.missing != "fill" or self.fill is not None
+
+    @property
+    def levels(self) -> tuple[Level, Level]:
+        """The two values, by another name: a truth value is a category of two."""
+        return self.values
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The two values as texts."""
+        return str(self.values[0]), str(self.values[1])
+
+    def within(self, limits: Range) -> Self:
+        """The column of which only some values may be gone to; either may be kept."""
+        open_to = _open(self.name, self.labels, limits)
+        rises = self.mutability in ("both", "increase") and self.labels[1] in open_to
+        falls = self.mutability in ("both", "decrease") and self.labels[0] in open_to
+        way = ("both" if falls else "increase") if rises else ("decrease" if falls else "none")
+        return self.model_copy(update={"mutability": way})
+
+
+Column = Annotated[Numeric | Categorical | Boolean, Field(discriminator="kind")]
+
+
+def _check_levels(levels: Sequence[Level], labels: Sequence[str], fill: Level | None, policies: Sequence[str]) -> None:
+    """Refuse levels that cannot be told apart, and a fill that is none of them or never used."""
+    if not levels:
+        raise ValueError("there must be at least one level; got none")
+    for these in (levels, labels):
+        twice = [one for i, one in enumerate(these) if one in these[:i]]
+        if twice:
+            raise ValueError(f"levels must differ, also when written as texts; {twice[0]!r} is there twice; rename one")
+    if fill is not None and fill not in levels:
+        raise ValueError(f"the fill must be one of its levels; got {fill!r}; {suggestion(fill, labels)}")
+    if fill is not None and "fill" not in policies:
+        raise ValueError("a level to fill in needs missing='fill' or, for levels never seen, unseen='fill'")
+
+
+def _open(name: str, labels: Sequence[str], limits: Range) -> list[str]:
+    """The labels of the levels in a range."""
+    if isinstance(limits, str) or not isinstance(limits, Collection) or not len(limits):
+        raise SchemaError(f"the range of column {name!r} is a list of its levels; got {limits!r}")
+    open_to = [str(plain(limit)) for limit in limits]
+    for label in open_to:
+        if label not in labels:
+            raise SchemaError(f"the range of column {name!r} names {label!r}, no level; {suggestion(label, labels)}")
+    return open_to

@@ -1,0 +1,198 @@
+"""Rows of a table as numbers that a model can see, and back: a schema fitted to training rows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from countertrain.constraints import Constraints, Mutability
+from countertrain.tables import cells
+from countertrain.tables.schema import Boolean, Categorical, Numeric, Range, Schema, as_frame, check_names
+
+__all__ = ["Encoder", "Range"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A schema that leaves nothing open, with the scale of its numbers and the types of its columns.
+
+    Numbers are standardised, levels one-hot coded, and truth values are 0 or 1.
+    """
+
+    schema: Schema
+    centre: Floats  # (C,), one a column of the table
+    scale: Floats  # (C,)
+    dtypes: tuple[str, ...]
+    """The pandas type in which each column is given back."""
+
+    def __post_init__(self) -> None:
+        n = len(self.schema.columns)
+        if not (self.centre.shape == self.scale.shape == (n,) == (len(self.dtypes),)):
+            raise ValueError(f"an encoder needs a centre, a scale and a type for each of its {n} columns")
+        if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):
+            raise ValueError("the centres and scales of an encoder must be finite, and its scales positive")
+        unknown = [column.name for column in self.schema.columns if not column.settled]
+        if unknown:
+            raise ValueError(
+                f"column {unknown[0]!r} leaves bounds, a fill or rare levels open; use Encoder.fit with training rows"
+            )
+
+    @classmethod
+    def fit(cls, schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> Self:
+        """Take from the training rows what the schema leaves open."""
+        table = _table(schema, frame)
+        if not len(table):
+            raise ValueError("an encoder is fitted to at least one row; got none")
+        columns = tuple(cells.fitted(column, table[column.name]) for column in schema.columns)
+        centre, scale = np.zeros(len(columns)), np.ones(len(columns))
+        for i, column in enumerate(columns):
+            if isinstance(column, Numeric):
+                numbers = cells.numbers(column, table[column.name])
+                centre[i], spread = numbers.mean(), numbers.std()
+                scale[i] = spread if spread > 1e-12 * abs(centre[i]) else 1.0
+        dtypes = tuple(cells.dtype(column, table[column.name].dtype) for column in columns)
+        return cls(Schema(columns=columns), centre, scale, dtypes)
+
+    @cached_property
+    def slices(self) -> tuple[slice, ...]:
+        """The encoded columns of each column of the table."""
+        widths = [len(c.labels) if isinstance(c, Categorical) else 1 for c in self.schema.columns]
+        return tuple(slice(a, b) for a, b in pairwise(accumulate(widths, initial=0)))
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The D encoded columns by name: `age`, `job=clerk`, `job=smith`."""
+        names = [
+            [f"{column.name}={label}" for label in column.labels] if isinstance(column, Categorical) else [column.name]
+            for column in self.schema.columns
+        ]
+        return tuple(name for group in names for name in group)
+
+    @cached_property
+    def categories(self) -> tuple[slice, ...]:
+        """The one-hot groups among the encoded columns; a truth value is a group of one."""
+        columns = zip(self.schema.columns, self.slices, strict=True)
+        return tuple(part for column, part in columns if not isinstance(column, Numeric))
+
+    @cached_property
+    def column_of(self) -> tuple[int, ...]:
+        """(D,), for each encoded column the place of its column in the table."""
+        return tuple(i for i, part in enumerate(self.slices) for _ in range(part.start, part.stop))
+
+    def encode(self, frame: pd.DataFrame | NDArray[Any]) -> Floats:
+        """Rows as numbers (n, D); their columns may come in any order, and others are ignored."""
+        table = _table(self.schema, frame)
+        x = np.zeros((len(table), len(self.features)))  # (n, D)
+        for i, (column, part) in enumerate(zip(self.schema.columns, self.slices, strict=True)):
+            values = table[column.name]
+            if isinstance(column, Numeric):
+                x[:, part.start] = (cells.numbers(column, values) - self.centre[i]) / self.scale[i]
+            elif isinstance(column, Boolean):
+                x[:, part.start] = cells.codes(column, values)
+            else:
+                x[np.arange(len(x)), part.start + cells.codes(column, values)] = 1.0
+        return x
+
+    def decode(self, x: NDArray[Any], origin: pd.DataFrame | NDArray[Any] | None = None) -> pd.DataFrame:
+        """Rows (n, D) in a person's own units and types: numbers rounded to their step within their bounds.
+
+        With `origin`, the rows that the search started at, every cell that did not change is the one in there, and
+        rounding takes no number from there the way that it may not go.
+        """
+        x = np.asarray(x)
+        if x.ndim != 2 or x.shape[1] != len(self.features):
+            raise ValueError(f"x must have shape (n, {len(self.features)}), one column a feature; got {x.shape}")
+        if not np.isfinite(x).all():
+            row, column = np.argwhere(~np.isfinite(x))[0]
+            raise ValueError(f"x must be finite; row {row}, feature {self.features[column]!r} is {x[row, column]}")
+        places = [self._place(i, x) for i in range(len(self.schema.columns))]
+        decoded = {
+            column.name: cells.series(column, place, dtype)
+            for column, place, dtype in zip(self.schema.columns, places, self.dtypes, strict=True)
+        }
+        if origin is None:
+            return pd.DataFrame(decoded)
+        table = _table(self.schema, origin)
+        if len(table) != len(x):
+            raise ValueError(f"origin must have one row for each row of x, {len(x)}; got {len(table)}")
+        start = self.encode(table).astype(x.dtype)  # (n, D), as precise as x
+        for i, (name, place) in enumerate(zip(self.schema.names, places, strict=True)):
+            decoded[name] = cells.merged(decoded[name], table[name], self._stays(i, place, x, start))
+        return pd.DataFrame(decoded).set_axis(table.index)
+
+    def restricted(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Self:
+        """The encoder of the same numbers under whose schema less may change: what people ask for in one case."""
+        narrowed = {name: self.schema[name].within(limits) for name, limits in (ranges or {}).items()}
+        pinned = {name: {"mutability": "none"} for name in check_names(immutable, self.schema.names)}
+        return replace(self, schema=self.schema.with_columns(**narrowed).with_columns(**pinned))
+
+    def constraints(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Constraints:
+        """What may change, in the model's units; a level may always be kept, also where a range closes it."""
+        columns = self.restricted(immutable=immutable, ranges=ranges).schema.columns
+        ways: list[Mutability] = ["both"] * len(self.features)
+        lower, upper = np.zeros(len(ways)), np.ones(len(ways))  # (D,)
+        transitions: dict[int, torch.Tensor] = {}
+        for i, (column, part) in enumerate(zip(columns, self.slices, strict=True)):
+            width = part.stop - part.start
+            if isinstance(column, Numeric):
+                lower[part], upper[part] = (column.ends() - self.centre[i]) / self.scale[i]
+            if not isinstance(column, Categorical):
+                ways[part.start] = column.mutability
+            elif column.mutability == "none" or width == 1:
+                ways[part] = ["none"] * width
+            elif not (moves := column.moves()).all():
+                transitions[self.categories.index(part)] = torch.from_numpy(moves)
+        domain = {"lower": torch.from_numpy(lower), "upper": torch.from_numpy(upper)}
+        free = Constraints.of(len(ways), mutability=ways, categories=self.categories, **domain)
+        return replace(free, transitions=transitions)
+
+    def to_json(self) -> str:
+        """All that it takes to encode and decode, to be read by people too."""
+        schema = self.schema.model_dump(exclude_none=True)
+        numbers = {"centre": self.centre.tolist(), "scale": self.scale.tolist(), "dtypes": self.dtypes}
+        return json.dumps({"schema": schema, **numbers}, indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The encoder that `to_json` wrote."""
+        try:
+            saved = json.loads(text)
+            return cls(
+                schema=Schema(**saved["schema"]),
+                centre=np.array(saved["centre"], dtype=np.float64),
+                scale=np.array(saved["scale"], dtype=np.float64),
+                dtypes=tuple(str(pd.api.types.pandas_dtype(name)) for name in saved["dtypes"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is not an encoder as `to_json` writes it: {error}") from error
+
+    def _place(self, i: int, x: NDArray[Any]) -> NDArray[Any]:
+        """(n,), the rounded number that stands in column i, or the place of its level."""
+        column, block = self.schema.columns[i], x[:, self.slices[i]]
+        if isinstance(column, Numeric):
+            return column.rounded(block[:, 0].astype(np.float64) * self.scale[i] + self.centre[i])
+        return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
+
+    def _stays(self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any]) -> NDArray[np.bool_]:
+        """(n,), which cells of column i are those of the start, or would be rounded to the wrong side of them."""
+        column, j = self.schema.columns[i], self.slices[i].start
+        if not isinstance(column, Numeric):
+            return np.asarray(place == self._place(i, start))
+        before = start[:, j].astype(np.float64) * self.scale[i] + self.centre[i]
+        wrong = {"increase": place < before, "decrease": place > before}.get(column.mutability, False)
+        return np.asarray((x[:, j] == start[:, j]) | wrong)
+
+
+def _table(schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:
+    table = as_frame(frame, schema.names)
+    check_names(schema.names, table.columns)
+    return table

@@ -1,0 +1,156 @@
+"""Everything that one training run would need to go on after being killed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from countertrain.files import CheckpointError, read_tensors, write_tensors
+from countertrain.models.population import Population, lay_out_like
+from countertrain.training.history import EpochRecord, History
+from countertrain.training.pairs import Sampler
+from countertrain.training.ranks import ALONE, Ranks, share_out
+
+__all__ = ["TrainingState", "keep_models"]
+
+
+class TrainingState:
+    """A population, its optimiser, its random streams and its history, after a number of epochs."""
+
+    def __init__(
+        self,
+        population: Population,
+        optimizer: torch.optim.Optimizer,
+        sampler: Sampler,
+        seed_note: str,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.population = population
+        self.ranks = ranks
+        self.model = share_out(population, ranks)
+        self.optimizer = optimizer
+        self.sampler = sampler
+        self.history = History()
+        self._seed_note = seed_note
+        self._good = self._snapshot()
+
+    @property
+    def epoch(self) -> int:
+        """Epochs finished."""
+        return len(self.history.records)
+
+    def finish(self, record: EpochRecord, bad: dict[int, str]) -> None:
+        """Close an epoch; models with a non-finite loss, now or before, go back to their last good weights."""
+        self.history.failures.update(bad)
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                for i in self.history.failures:
+                    if len(self.population) == 1:
+                        tensor.copy_(self._good[name])
+                    elif name in self.population.parameters:
+                        tensor[i] = self._good[name][i]
+        self._good = self._snapshot()
+        self.history.records.append(record)
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint."""
+        optimizer = self.optimizer.state_dict()
+        tensors = {f"model.{name}": tensor for name, tensor in self._tensors().items()}
+        plain: dict[str, dict[str, Any]] = {}
+        for i, entry in optimizer["state"].items():
+            for name, value in entry.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{i}.{name}"] = value
+                else:
+                    plain.setdefault(str(i), {})[name] = value
+        for i, stream in enumerate(self.sampler.streams):
+            tensors[f"stream.{i}"] = stream.get_state()
+        tensors["global_stream"] = torch.get_rng_state()
+        meta = {
+            "seeds": self._seed_note,
+            "param_groups": optimizer["param_groups"],
+            "optimizer": plain,
+            "records": [record.as_json() for record in self.history.records],
+            "failures": {str(i): why for i, why in self.history.failures.items()},
+        }
+        write_tensors(path, tensors, meta)
+
+    def load(self, path: Path) -> None:
+        """Go back to where a checkpoint was written; refused unless models and seeds are those of the checkpoint."""
+        tensors, meta = read_tensors(path)
+        mine = {f"model.{name}": tuple(tensor.shape) for name, tensor in self._tensors().items()}
+        theirs = {n: tuple(t.shape) for n, t in tensors.items() if n.startswith("model.")}
+        if mine != theirs:
+            odd = sorted(n for n in mine.keys() | theirs.keys() if mine.get(n) != theirs.get(n))[0]
+            raise CheckpointError(
+                f"{path} is of another architecture: {odd.removeprefix('model.')} has shape {theirs.get(odd)} there "
+                f"and {mine.get(odd)} in this model; resume with the same model, or start in another folder"
+            )
+        if meta.get("seeds") != self._seed_note:
+            raise CheckpointError(
+                f"{path} was written with seeds {meta.get('seeds')}, this run has {self._seed_note}; "
+                "resume with the same seeds, or start in another folder"
+            )
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                tensor.copy_(tensors[f"model.{name}"])
+        self._load_optimizer(tensors, meta)
+        for i, stream in enumerate(self.sampler.streams):
+            stream.set_state(tensors[f"stream.{i}"])
+        torch.set_rng_state(tensors["global_stream"])
+        self.history.records = [EpochRecord.from_json(line) for line in meta["records"]]
+        self.history.failures = {int(i): why for i, why in meta["failures"].items()}
+        self._good = self._snapshot()
+
+    def _load_optimizer(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Moments and counts of each parameter; a file knows no strides, so moments are laid out as it."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        state: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in meta["optimizer"].items()}
+        for name, value in tensors.items():
+            if name.startswith("optimizer."):
+                _, place, key = name.split(".", 2)
+                like = parameters[int(place)]
+                state.setdefault(int(place), {})[key] = (
+                    lay_out_like(like, value) if value.shape == like.shape else value
+                )
+        self.optimizer.load_state_dict({"state": state, "param_groups": meta["param_groups"]})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Parameters, and for a single model its buffers (batch-norm statistics and the like)."""
+        if len(self.population) > 1:
+            return self.population.parameters
+        return self.population.parameters | dict(self.population.modules[0].named_buffers())
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+
+
+def keep_models(path: Path, kept: Sequence[int]) -> None:
+    """Make a checkpoint of a population one of fewer models, by their places; those go on as if nothing had been."""
+    tensors, meta = read_tensors(path)
+    seeds = json.loads(meta["seeds"])
+    if len(kept) == len(seeds):
+        return
+    places = torch.tensor(kept)
+
+    def share(value: Tensor) -> Tensor:
+        if value.ndim == 0:  # a count of updates, of all models
+            return value
+        return value[kept[0]] if len(kept) == 1 else value[places]  # one model alone is not stacked
+
+    left = {name: share(t) for name, t in tensors.items() if name.startswith(("model.", "optimizer."))}
+    left |= {f"stream.{new}": tensors[f"stream.{old}"] for new, old in enumerate(kept)}
+    left["global_stream"] = tensors["global_stream"]
+    records = [EpochRecord.from_json(line) for line in meta["records"]]
+    fewer = [replace(r, metrics={name: [v[i] for i in kept] for name, v in r.metrics.items()}) for r in records]
+    failures = {str(new): meta["failures"][str(old)] for new, old in enumerate(kept) if str(old) in meta["failures"]}
+    changed = {
+        "seeds": str([seeds[i] for i in kept]),
+        "records": [record.as_json() for record in fewer],
+        "failures": failures,
+    }
+    write_tensors(path, left, meta | changed)

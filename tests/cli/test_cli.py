@@ -1,0 +1,245 @@
+"""The command line: what it prints, what it leaves on disk, and how it says no."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from countertrain import cli
+from countertrain.runs.run import open_run, train
+from countertrain.runs.settings import Settings
+
+QUICK = ["--set", "epochs=2", "--set", "batch_size=500", "--set", "n_ce=50", "--set", "hidden=[8]"]
+SMALL = ["--rounds", "2", "--individuals", "10"]
+
+Said = tuple[int, str, str]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Run a command in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("COUNTERTRAIN_DEBUG", raising=False)
+
+    def run(*args: str) -> Said:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main(list(args))
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Finished runs: ct, bl (two seeds each), one (one seed), circles."""
+    folder = tmp_path_factory.mktemp("runs")
+    quick = {"epochs": 2, "batch_size": 500, "n_ce": 50, "hidden": [8], "learning_rate": 0.02}
+    for name, data, more in (
+        ("ct", "moons", {"seeds": [0, 1]}),
+        ("bl", "moons", {"seeds": [0, 1], "objective": "bl"}),
+        ("one", "moons", {"objective": "bl"}),
+        ("circles", "circles", {"objective": "bl"}),
+    ):
+        train(Settings.resolve(data, quick | more), folder / name)
+    return folder
+
+
+def test_train_writes_a_run_and_says_where(call) -> None:
+    code, out, err = call("train", "moons", *QUICK, "--seeds", "3-4", "--immutable", "x1", "--out", "mine")
+    assert (code, err) == (0, "")
+    assert "moons, ct, 2 models  epoch 2/2" in out
+    assert "run directory: mine" in out
+    run = open_run(Path("mine"))
+    assert (run.settings.seeds, run.settings.immutable, run.settings.epochs) == ((3, 4), ("x1",), 2)
+
+
+def test_train_without_out_names_the_folder_after_the_settings_and_does_not_repeat_itself(call) -> None:
+    assert call("train", "ol", *QUICK, "--seed", "7")[0] == 0
+    (folder,) = Path("runs").iterdir()
+    assert open_run(folder).settings.seeds == (7,)
+    before = (folder / "weights.safetensors").stat().st_mtime_ns
+    code, out, _ = call("train", "ol", *QUICK, "--seed", "7")
+    assert code == 0
+    assert f"{folder} already holds this run; nothing to do" in out
+    assert (folder / "weights.safetensors").stat().st_mtime_ns == before
+    assert call("train", "ol", *QUICK, "--seed", "8")[0] == 0
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+def test_train_takes_a_csv_file_and_its_target_column(call, tmp_path: Path) -> None:
+    rows = [{"kind": "ab"[i % 2], "size": i % 7, "colour": "rgb"[i % 3]} for i in range(60)]
+    pd.DataFrame(rows).to_csv(tmp_path / "things.csv", index=False)
+    code, _, err = call(
+        "train", "things.csv", "--target-column", "kind", "--immutable", "colour", "--set", "epochs=1", "--out", "t"
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert open_run(Path("t")).data.classes == ("a", "b")
+    code, out, _ = call("explain", "t", "--row", "0")
+    assert code == 0
+    assert "colour=r (immutable)" in out
+
+
+def test_conventional_training_may_name_any_generator(call) -> None:
+    assert call("train", "moons", *QUICK, "--objective", "bl", "--generator", "revise", "--out", "mine")[0] == 0
+
+
+def test_settings_may_come_from_a_file_and_what_is_given_beside_it_wins(call, runs: Path) -> None:
+    file = Settings.resolve(
+        "moons", {"epochs": 2, "batch_size": 500, "hidden": [8], "objective": "bl", "seeds": [0, 1]}
+    )
+    Path("chosen.toml").write_text(file.to_toml())
+    assert call("train", "moons", "--settings", "chosen.toml", "--out", "same")[0] == 0
+    assert open_run(Path("same")).settings == file
+    given = ("--seed", "7", "--objective", "ar", "--set", "n_ce=50", "--set", "epochs=1")
+    assert call("train", "circles", "--settings", "chosen.toml", *given, "--out", "other")[0] == 0
+    changed = {"data": "circles", "seeds": (7,), "objective": "ar", "n_ce": 50, "epochs": 1}
+    assert open_run(Path("other")).settings == file.model_copy(update=changed)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no file s.toml; `countertrain tune` writes one, and so does every run"),
+        (b"tau = ", "s.toml: the settings are not valid TOML: "),
+        (b"data = 'moons'\ntaus = 0.5", "s.toml: setting 'taus' extra keys are not permitted; got 0.5"),
+        (b"data = 'moons'\ntau = 5", "s.toml: setting 'tau' must be less than 1; got 5"),
+        (b"tau = 0.5", "s.toml: setting 'data' field required"),
+        (b"\xff\xfe\x00", "s.toml is no text file, so it holds no settings"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused_in_one_sentence(call, content: bytes | None, message: str) -> None:
+    if content is not None:
+        Path("s.toml").write_bytes(content)
+    code, _, err = call("train", "moons", "--settings", "s.toml")
+    assert code == 2
+    assert err.startswith(f"countertrain: {message}")
+    assert err.count("\n") == 1
+
+
+def test_evaluate_prints_outcomes_and_writes_records(call, runs: Path) -> None:
+    code, out, err = call("evaluate", str(runs / "ct"), *SMALL)
+    assert (code, err) == (0, "")
+    assert "CT (2 seeds)" in out
+    assert "IP, implausibility" in out
+    assert "Reduction" not in out
+    assert len(pd.read_csv(runs / "ct" / "records.csv")) == 2 * 5 * 2
+
+
+def test_evaluate_against_a_baseline_prints_reductions_with_both_spreads(call, runs: Path) -> None:
+    code, out, err = call("evaluate", str(runs / "ct"), "--baseline", str(runs / "bl"), *SMALL)
+    assert (code, err) == (0, "")
+    for words in ("CT (2 seeds)", "BL (2 seeds)", "Reduction against the baseline", "sd over training seeds", "IP*"):
+        assert words in out
+
+
+def test_explain_shows_the_row_beside_its_counterfactual(call, runs: Path) -> None:
+    code, out, err = call("explain", str(runs / "one"), "--row", "3", "--n-steps", "200", "--tau", "0.6")
+    assert (code, err) == (0, "")
+    assert "Row 3" in out
+    assert "would be" in out
+    assert "features changed, valid" in out
+    code, out, _ = call("explain", str(runs / "one"), "--row", "3", "--n-steps", "1")
+    assert code == 0
+    assert "NOT VALID" in out
+    assert "note: no counterfactual was found within 1 steps" in out
+
+
+def test_list_shows_data_sets_and_settings(call) -> None:
+    code, out, _ = call("list")
+    assert code == 0
+    assert "breast-cancer" in out
+    assert "lambda_reg=0.5" in out
+    code, out, _ = call("list", "settings")
+    assert code == 0
+    assert all(name in out for name in Settings.model_fields if name != "data")
+
+
+def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    assert "A first tour" in out
+    code, out, _ = call()
+    assert code == 2
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("train moon", "unknown data set 'moon'; did you mean 'moons'?"),
+        ("train no.csv", "there is no file no.csv; check the path"),
+        ("train moons --objective at", "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'at'"),
+        ("train moons --set taus=1", "unknown setting 'taus'; did you mean 'tau'?"),
+        ("train moons --set tau=2", "setting 'tau' must be less than 1; got 2"),
+        ("train moons --set tau", "a setting is given as NAME=VALUE, for example tau=0.5; got 'tau'"),
+        ("train moons --set hidden=[-1]", "setting 'hidden' "),
+        ("train moons --immutable x9", "moons has no feature 'x9'; there are x1, x2"),
+        ("train moons --seed 1 --seeds 2,3", "give either --seed or --seeds, not both"),
+        ("train moons --seeds a-b", "--seeds takes numbers such as 0-9 or 1,5,7; got 'a-b'"),
+        ("train moons --seeds 1,1", "--seeds must name at least one seed, and none twice; got '1,1'"),
+        ("train moons --seeds 5-3", "--seeds must name at least one seed, and none twice; got '5-3'"),
+        (
+            "train moons --settings {runs}/one/settings.toml --profile tuned",
+            "--settings says all that a profile would say; give one of --settings and --profile",
+        ),
+        ("train moons --set learning_rate=1e30", "the loss is not finite at epoch 1, batch 2"),
+        ("train moons --set n_ce=5000", "n_ce must be at most the number of training rows"),
+        ("train moons --set model=lenet", "lenet needs square images"),
+        ("train moons --seed 99999999999999999999999", "setting 'seeds' "),
+        ("train", "Missing argument"),
+        ("train moons --epochs 3", "No such option"),
+        ("bake", "No such command"),
+        ("list models", "list shows 'data' or 'settings'; got 'models'"),
+        ("evaluate nowhere", "nowhere is not a run directory: it has no settings.toml; make one with: countertrain"),
+        ("evaluate {runs}/one --rounds 1", "Invalid value for '--rounds'"),
+        ("evaluate {runs}/one --baseline {runs}/circles", "--baseline must be of the same data; "),
+        (
+            "evaluate {runs}/one --baseline {runs}/bl",
+            "--baseline must have as many seeds; {runs}/one has 1, {runs}/bl 2",
+        ),
+        ("explain {runs}/one --row 900", "row must lie in 0..899, the test rows of moons; got 900"),
+        ("explain {runs}/one --row -1", "Invalid value for '--row'"),
+        ("explain {runs}/one --row 0 --target 7", "target must be a class of moons, by number 0..1 or name (0, 1)"),
+        ("explain {runs}/one --row 0 --tau 1", "tau must lie strictly between 0 and 1; got 1.0"),
+        ("train moons --out {runs}/one", "{runs}/one holds a run with other settings ("),
+        ("train moons --out {runs}/one/settings.toml/below", "cannot write to the output folder {runs}/one/settings"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_that_says_what_would_do(call, runs: Path, args: str, message: str) -> None:
+    args = args.format(runs=runs)
+    if args.startswith("evaluate") and "--rounds" not in args:
+        args += " --rounds 2 --individuals 4"
+    code, _, err = call(*args.split())
+    assert code == 2
+    assert err.startswith("countertrain: " + message.format(runs=runs))
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+
+
+def test_truncated_weights_end_in_one_line(call, runs: Path, tmp_path: Path) -> None:
+    for name in ("settings.toml", "weights.safetensors", "history.jsonl"):
+        (tmp_path / name).write_bytes(
+            (runs / "one" / name).read_bytes()[: None if name != "weights.safetensors" else 90]
+        )
+    code, _, err = call("explain", ".", "--row", "0")
+    assert code == 2
+    assert err.startswith("countertrain: weights.safetensors is truncated or not a safetensors file (")
+    assert err.count("\n") == 1
+
+
+def test_a_debugger_can_have_the_traceback(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COUNTERTRAIN_DEBUG", "1")
+    with pytest.raises(ValueError, match="unknown data set"):
+        cli.main(["train", "moon"])
+
+
+def test_stopping_an_evaluation_leaves_no_traceback(call, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.runs, "score", interrupted)
+    code, _, _ = call("evaluate", str(runs / "one"), *SMALL)
+    assert code == 130

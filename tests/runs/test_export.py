@@ -1,0 +1,79 @@
+"""The ONNX file decides as the classifier does, from a table's own numbers."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+
+from countertrain.runs import export
+from countertrain.tables.schema import Schema
+from loans import loans, quick
+
+X, Y = loans()
+
+
+def run(path: Path, rows: Any) -> list[Any]:
+    """Labels and probabilities by onnxruntime."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(["label", "probabilities"], {"rows": rows})
+
+
+@pytest.mark.parametrize("n_models", [1, 2])
+def test_onnxruntime_decides_as_the_classifier_does(
+    n_models: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    schema = Schema.infer(X).with_columns(age={"unit": "years"})
+    classifier = quick(schema=schema, n_models=n_models).fit(X, Y)
+    new = loans(seed=3)[0]
+    assert new["debt"].isna().any()
+    random = torch.get_rng_state()
+    classifier.save_onnx(tmp_path / "model.onnx")
+    assert capfd.readouterr() == ("", "")
+    assert torch.equal(torch.get_rng_state(), random)
+    rows = classifier.onnx_rows(new[new.columns[::-1]])
+    assert rows.shape == (len(new), 5)
+    np.testing.assert_allclose(rows[:, 1], new["income"])
+    assert rows[:, 2].tolist() == [["clerk", "none", "smith"].index(job) for job in new["job"]]
+    assert rows[:, 3].tolist() == new["member"].tolist()
+    for part in (rows, rows[:1]):
+        label, probabilities = run(tmp_path / "model.onnx", part)
+        expected = classifier.predict_proba(new[: len(part)])
+        np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+        assert classifier.classes_[label].tolist() == classifier.predict(new[: len(part)]).tolist()
+    assert set(classifier.predict(new)) == {"granted", "refused"}
+    said = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
+    assert said["classes"] == ["granted", "refused"]
+    assert said["columns"][0] == {"name": "age", "unit": "years"}
+    assert said["columns"][2] == {"name": "job", "levels": ["clerk", "none", "smith"]}
+
+
+class Moody(nn.Module):
+    """A module whose course depends on its rows, which ONNX cannot say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(7, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if x.sum() > 0 else -self.layer(x)
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotFittedError):
+        quick().save_onnx(tmp_path / "model.onnx")
+    classifier = quick(module=Moody(), epochs=0).fit(X, Y)
+    with pytest.raises(ValueError, match="a Moody cannot be exported to ONNX: ") as caught:
+        classifier.save_onnx(tmp_path / "model.onnx")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else find_spec(name))
+    with pytest.raises(ImportError, match=r"pip install 'countertrain\[onnx\]'"):
+        classifier.save_onnx(tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
