@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
-from countertrain.search.generators import EnergyPenalty
+from countertrain.search.penalties import ScheduledEnergy
 from countertrain.search.losses import predict
 from countertrain.tables import load
-from countertrain.training.objective import bl
+from countertrain.training.methods import bl
 from countertrain.training.trainer import CounterfactualTrainer
 
 __all__ = ["MOON", "WIDE", "Problem", "bare_loop", "problems"]
@@ -78,7 +78,7 @@ def bare_loop(model: nn.Module, x0: Tensor, target: Tensor, n_steps: int, *, ene
         loss = functional.cross_entropy(logits, target, reduction="sum")
         if energy:
             e = -logits.gather(1, target.unsqueeze(1)).squeeze(1)
-            weight = 5.0 * EnergyPenalty.phi(k, n_steps)
+            weight = 5.0 * ScheduledEnergy.phi(k, n_steps)
             loss = loss + 0.001 * (x - x0).abs().sum() + weight * (e + 1e-3 * e.square()).sum()
         (grad,) = torch.autograd.grad(loss, x)
         x = (x - 0.1 * grad).detach()

@@ -16,7 +16,7 @@ from benchmarks.problems import Problem, bare_loop, problems
 from countertrain.evaluation.robustness import pgd
 from countertrain.search.generators import eccco
 from countertrain.training.history import History
-from countertrain.training.objective import bl, ct
+from countertrain.training.methods import bl, ct
 from countertrain.training.trainer import CounterfactualTrainer, adam
 
 __all__ = ["BARE", "CONVENTIONAL", "CT", "CT_COMPILED", "jem_loss", "measure_training"]

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from countertrain.training.FIXME import Group, Objective
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -24,8 +25,9 @@ from countertrain.runs import fitting
 from countertrain.search.generators import generic
 from countertrain.tables.schema import Schema
 from countertrain.testing import check_term
-from countertrain.training.objective import Objective, TermState, advloss, bl, ct, div, yloss
-from countertrain.training.pairs import Group
+from countertrain.training.ct import advloss, div, yloss
+from countertrain.training.method import TermState
+from countertrain.training.methods import bl, ct
 from loans import Net, loans, quick
 
 X, Y = loans()

@@ -13,23 +13,19 @@ if TYPE_CHECKING:
     from countertrain.search.state import Counterfactuals
     from countertrain.search.vae import fit_vae
     from countertrain.tables.schema import Schema, SchemaError
-    from countertrain.training.objective import Objective, ar, bl, cd, ct
+    from countertrain.training.loss import CounterfactualLoss
     from countertrain.training.trainer import CounterfactualTrainer
 
 _PUBLIC = {
     "Constraints": "constraints",
     "CounterfactualClassifier": "estimator",
+    "CounterfactualLoss": "training.loss",
     "CounterfactualTrainer": "training.trainer",
     "Counterfactuals": "search.state",
     "Generator": "search.generator",
-    "Objective": "training.objective",
     "Recourse": "recourse.answer",
     "Schema": "tables.schema",
     "SchemaError": "tables.schema",
-    "ar": "training.objective",
-    "bl": "training.objective",
-    "cd": "training.objective",
-    "ct": "training.objective",
     "eccco": "search.generators",
     "fit_vae": "search.vae",
     "generic": "search.generators",
@@ -43,17 +39,13 @@ _PUBLIC = {
 __all__ = [
     "Constraints",
     "CounterfactualClassifier",
+    "CounterfactualLoss",
     "CounterfactualTrainer",
     "Counterfactuals",
     "Generator",
-    "Objective",
     "Recourse",
     "Schema",
     "SchemaError",
-    "ar",
-    "bl",
-    "cd",
-    "ct",
     "eccco",
     "fit_vae",
     "generic",

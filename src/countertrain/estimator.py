@@ -19,8 +19,8 @@ from countertrain.runs import callbacks, export, fitting, store
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Schema, SchemaError, as_frame, check_names, plain
+from countertrain.training.FIXME import Objective
 from countertrain.training.history import History
-from countertrain.training.objective import Objective
 
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse

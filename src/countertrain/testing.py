@@ -1,8 +1,11 @@
-"""Contracts for generators and terms of your own: call `check_generator(mine)` or `check_term(mine)` in a test."""
+"""Contracts for parts of your own: call `check_generator(mine)`, `check_term(mine)`, `check_method(mine)` in a test."""
 
 import copy
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -13,12 +16,12 @@ from countertrain.models.architectures import mlp
 from countertrain.models.population import Population
 from countertrain.search.generator import Generator
 from countertrain.search.losses import cross_entropy, predict
-from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Counterfactuals
-from countertrain.training.objective import Objective, Term, TermState
-from countertrain.training.pairs import Group, Pairs
+from countertrain.training.history import History
+from countertrain.training.method import Blocks, Method, Term, TermState, add_up
+from countertrain.training.trainer import CounterfactualTrainer
 
-__all__ = ["check_generator", "check_term", "toy_model", "toy_rows"]
+__all__ = ["check_generator", "check_method", "check_term", "toy_model", "toy_rows"]
 
 _WAYS: tuple[Mutability, ...] = ("none", "increase", "decrease", "both")
 
@@ -69,27 +72,85 @@ def check_generator(generator: Generator, *, n_features: int = 3, n_classes: int
 
 
 def check_term(term: Term, *, n_features: int = 3, n_classes: int = 3, seed: int = 0) -> None:
-    """Assert what every term of the objective promises: one finite, differentiable number a model, each its own."""
+    """Assert what every term of the objective promises: one finite, differentiable number per model, each its own."""
     first, second, third, other = (mlp(n_features, n_classes, seed=seed + i).double() for i in range(4))
     models = [first, second, third]
     for dropped in (False, True):
-        x, y, group = _mini_batch(seed, 3, n_features, n_classes, dropped=dropped)
-        value, logits = _evaluate(term, models, x, y, group)
-        _promise(value.shape == (3,), f"a term must return one number a model, (3,); got {tuple(value.shape)}")
+        x, y, blocks = _mini_batch(term, seed, 3, n_features, n_classes, dropped=dropped)
+        value, logits = _evaluate(term, models, x, y, blocks)
+        _promise(value.shape == (3,), f"a term must return one number per model, (3,); got {tuple(value.shape)}")
         _promise(torch.isfinite(value), f"a term must be finite; got {value.tolist()}")
         _promise(value.requires_grad, "a term must be differentiable in the logits")
         (gradient,) = torch.autograd.grad(value[0], logits, retain_graph=True)
         _promise(torch.isfinite(gradient), "the gradient of a term must be finite")
         _promise((gradient[0] != 0).any(), "a term must be differentiable in the logits of its model")
         _promise(gradient[1:] == 0, "a term of one model must not depend on the logits of another")
-        other_rows, _ = _evaluate(term, models, _shift(x), y, replace(group, rows=_shift(group.rows)))
-        other_weights, _ = _evaluate(term, [first, other, third], x, y, group)
+        other_rows, _ = _evaluate(term, models, _shift(x), y, replace(blocks, x=_shift(blocks.x)))
+        other_weights, _ = _evaluate(term, [first, other, third], x, y, blocks)
         for changed in (other_rows, other_weights):
             _promise(changed[::2] == value[::2], "a term of one model must not look at the rows or weights of another")
             _promise(changed[1] != value[1], "a term must look at the rows and weights of its model")
         for i, model in enumerate(models):
-            alone, _ = _evaluate(term, [model], x[i : i + 1], y[i : i + 1], _member(group, i))
+            alone, _ = _evaluate(term, [model], x[i : i + 1], y[i : i + 1], _member(blocks, i))
             _promise((alone - value[i]).abs() < 1e-12, "a model of a population must get what it gets alone")
+
+
+def check_method(method: Method, *, n_features: int = 4, n_classes: int = 3, seed: int = 0) -> None:
+    """Assert what every training method promises; the weights in it must be numbers.
+
+    It trains, leaves the global random stream alone, gives each model of a population what it would get alone, goes on
+    after a stop as if there had been none, and does not care about the shape of a row.
+    """
+    x, y = toy_rows(n_features, n_classes, n=60, seed=seed)
+    trainer = CounterfactualTrainer(
+        method,
+        Constraints.infer(x, mutability={0: "none"}),
+        epochs=3,
+        batch_size=24,
+        optimizer=partial(torch.optim.Adam, lr=0.01),
+        seed=[seed, seed + 1],
+    )
+    starts = [mlp(n_features, n_classes, hidden=(8,), seed=seed + i).double() for i in range(2)]
+    random, pair = torch.get_rng_state(), copy.deepcopy(starts)
+    history = trainer.fit(pair, x, y)
+    _promise(torch.equal(random, torch.get_rng_state()), "a method must not draw from the global random stream")
+    _promise(history.one_by_one is None, f"models must train as one population; {history.one_by_one}")
+    _check_trained(history, starts, pair)
+    for i, start in enumerate(starts):
+        alone = copy.deepcopy(start)
+        replace(trainer, objective=method.member(i), seed=seed + i).fit(alone, x, y)
+        _promise(_same_weights(alone, pair[i], 1e-7), f"model {i} of a population must get what it gets alone")
+    _check_resume(trainer, starts, pair, x, y)
+    image = [nn.Sequential(nn.Flatten(-2), copy.deepcopy(start)) for start in starts]
+    trainer.fit(image, x.view(len(x), n_features // 2, 2), y)
+    same = all(_same_weights(one[1], other, 1e-7) for one, other in zip(image, pair, strict=True))
+    _promise(same, "a method must give rows of any shape what it gives their numbers in a row")
+
+
+def _check_trained(history: History, starts: Sequence[nn.Module], models: Sequence[nn.Module]) -> None:
+    _promise(not history.failures, f"the loss must stay finite; {history.failures}")
+    for name in ("loss", "train_loss"):
+        _promise(torch.tensor(history[name]).isfinite(), f"{name} must be finite in every epoch")
+    for start, model in zip(starts, models, strict=True):
+        _promise(not _same_weights(start, model, 1e-4), "nothing was checked: no weight has moved")
+    _promise(not _same_weights(models[0], models[1], 1e-4), "nothing was checked: both models are the same")
+
+
+def _check_resume(
+    trainer: CounterfactualTrainer, starts: Sequence[nn.Module], models: Sequence[nn.Module], x: Tensor, y: Tensor
+) -> None:
+    with TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "checkpoint.safetensors"
+        stopped, resumed = copy.deepcopy(starts), copy.deepcopy(starts)
+        trainer.fit(stopped, x, y, checkpoint=checkpoint, callbacks=[lambda record: record.epoch == 1])
+        trainer.fit(resumed, x, y, checkpoint=checkpoint, resume=True)
+    same = all(_same_weights(one, other, 0.0) for one, other in zip(resumed, models, strict=True))
+    _promise(same, "a run that was stopped must go on to the very weights of one that was not; see Session.state")
+
+
+def _same_weights(one: nn.Module, other: nn.Module, within: float) -> bool:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(bool(((a - b).abs() <= within).all()) for a, b in pairs)
 
 
 def _check_one_search(
@@ -111,7 +172,8 @@ def _check_one_search(
     near = (found.x - x).abs().amax(-1) <= epsilon
     _promise((found.nascent - x).abs() <= epsilon, "a nascent counterfactual must lie within epsilon of its factual")
     _promise((found.nascent == found.x)[near], "a counterfactual within epsilon must be its own nascent one")
-    _check_maturity(generator, model, found)
+    if generator.tau is not None:
+        _check_maturity(generator, model, found)
     return found
 
 
@@ -125,7 +187,8 @@ def _check_maturity(generator: Generator, model: nn.Module, found: Counterfactua
     _promise((p < tau + tiny)[~found.mature], "a counterfactual with p(target) >= tau must be called mature")
     _promise((steps >= 0) & (steps <= generator.n_steps), f"steps must be counted from 0 to T = {generator.n_steps}")
     _promise((steps == generator.n_steps)[~found.mature], "an immature row must have made all T steps")
-    if isinstance(generator.space, FeatureSpace):
+    start = found.factual.unsqueeze(0)
+    if not generator.start.draws and torch.equal(generator.space.decode(generator.space.encode(start)), start):
         there = p_start >= tau + tiny
         _promise(there.any(), "nothing was checked: no factual has reached tau before the search; lower tau")
         _promise((found.x == found.factual)[there], "a row that starts at tau must stay where it is")
@@ -135,8 +198,13 @@ def _check_maturity(generator: Generator, model: nn.Module, found: Counterfactua
 def _check_not_vacuous(generator: Generator, model: nn.Module, found: Sequence[Counterfactuals]) -> None:
     x, mature, steps = (torch.stack([getattr(f, name) for f in found]) for name in ("x", "mature", "n_steps"))
     free = generator(model, found[0].factual, found[0].target)
-    _promise((mature & (steps > 0)).any(), "nothing was checked: no row matures; allow more steps or lower tau")
-    _promise((~mature).any(), "nothing was checked: every row matures; raise tau")
+    if generator.tau is None:
+        _promise(
+            (steps == generator.n_steps) & ~mature, f"without tau, every row must make T = {generator.n_steps} steps"
+        )
+    else:
+        _promise((mature & (steps > 0)).any(), "nothing was checked: no row matures; allow more steps or lower tau")
+        _promise((~mature).any(), "nothing was checked: every row matures; raise tau")
     _promise((x != found[0].factual).any(), "nothing was checked: no row moves")
     _promise((x != free.x).any(), "constraints must change what the search finds")
 
@@ -201,22 +269,30 @@ def _cast(generator: Generator, dtype: torch.dtype) -> Generator:
     return replace(generator, space=replace(space, **modules)) if modules else generator
 
 
-def _mini_batch(seed: int, p: int, d: int, k: int, *, dropped: bool) -> tuple[Tensor, Tensor, Group]:
-    """Five random rows a model, their classes, and five pairs; `dropped`: not all count, of the last model none."""
+def _mini_batch(term: Term, seed: int, p: int, d: int, k: int, *, dropped: bool) -> tuple[Tensor, Tensor, Blocks]:
+    """Five random rows per model, and five of each block that the term needs; `dropped`: not all rows of them count."""
     stream = torch.Generator().manual_seed(seed)
-    x, x_ce, x_plus, x_ae = torch.randn(4, p, 5, d, generator=stream, dtype=torch.float64)
-    y, target, y_ae = torch.randint(k, (3, p, 5), generator=stream)
-    counted = (torch.arange(5) % 2 == 0) & (torch.arange(p) != p - 1).unsqueeze(-1)  # (p, 5)
-    return x, y, Pairs(x_ce, x_plus, x_ae, target, y_ae, counted if dropped else None).split(1)[0]
+    names = [name for name in getattr(term, "needs", ("x",)) if name != "x"] or ["x_ae"]
+    rows = torch.randn(len(names) + 1, p, 5, d, generator=stream, dtype=torch.float64)
+    labels = torch.randint(k, (len(names) + 1, p, 5), generator=stream)
+    if {"x_ce", "x_plus"} <= {*names}:  # a pair has one target
+        labels[names.index("x_plus")] = labels[names.index("x_ce")]
+    counted = (torch.arange(5) % 2 == 0) & (torch.arange(p) != p - 1).unsqueeze(-1)  # (p, 5), of the last model none
+    blocks = Blocks(
+        torch.cat([*rows[:-1]], dim=1),
+        dict(zip(names, labels[:-1], strict=True)),
+        dict.fromkeys(names, counted) if dropped else {},
+    )
+    return rows[-1], labels[-1], blocks
 
 
-def _member(group: Group, i: int) -> Group:
+def _member(blocks: Blocks, i: int) -> Blocks:
     one = slice(i, i + 1)
-    counted = None if group.counted is None else group.counted[one]
-    return Group(group.rows[one], group.y_ae[one], group.target[one], counted)
+    labels, counted = ({n: v[one] for n, v in part.items()} for part in (blocks.labels, blocks.counted))
+    return Blocks(blocks.x[one], labels, counted)
 
 
-def _evaluate(term: Term, models: Sequence[nn.Module], x: Tensor, y: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+def _evaluate(term: Term, models: Sequence[nn.Module], x: Tensor, y: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
     """What the term returns, and the logits that it saw."""
     seen: list[TermState] = []
 
@@ -224,7 +300,7 @@ def _evaluate(term: Term, models: Sequence[nn.Module], x: Tensor, y: Tensor, gro
         seen.append(state)
         return term(state)
 
-    _, values = Objective({"term": (1.0, spy)})(Population(models), x, y, group)
+    _, values = add_up({"term": (1.0, spy)}, Population(models), x, y, blocks)
     return values["term"], seen[0].logits
 
 

@@ -10,10 +10,11 @@ from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
 from countertrain.search.generators import eccco, generic
 from countertrain.testing import toy_rows
+from countertrain.training.methods import ct
 from countertrain.training.trainer import CounterfactualTrainer
 
 X, Y = toy_rows(dtype=torch.float32)
-SHORT = CounterfactualTrainer(epochs=1, n_ce=10)
+SHORT = CounterfactualTrainer(ct(n_ce=10), epochs=1)
 
 
 def spoilt(x: Tensor, row: int, feature: int, value: float) -> Tensor:
@@ -40,7 +41,7 @@ TRAINING: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: SHORT.fit(mlp(3, 3), X, labelled(4, 3)), ValueError, r"y must lie in 0\.\.2, .* 3 logits; got 0\.\.3"),
     (lambda: SHORT.fit(mlp(3, 3), X, labelled(4, -1)), ValueError, r"y must lie in 0\.\.2.*; got -1\.\.2"),
     (lambda: SHORT.fit(mlp(3, 4), X, Y), ValueError, "class 3 has none; add rows of it, or use .* fewer than 4 logits"),
-    (lambda: SHORT.fit(mlp(3, 1), X, Y), ValueError, "at least 2 logits, one a class; it returned 1"),
+    (lambda: SHORT.fit(mlp(3, 1), X, Y), ValueError, "at least 2 logits, one per class; it returned 1"),
     (lambda: SHORT.fit(nn.Flatten(0), X, Y), ValueError, r"\(n, D\) rows to \(n, K\) logits; for 2 rows .* \(6,\)"),
     (lambda: SHORT.fit(nn.Unflatten(1, (3, 1)), X, Y), ValueError, r"for 2 rows it returned \(2, 3, 1\)"),
     (
@@ -49,7 +50,7 @@ TRAINING: list[tuple[Callable[[], object], type[Exception], str]] = [
         r"x is torch.float64 .*, the model torch.float32 .*\.to\(\)",
     ),
     (lambda: SHORT.fit(mlp(5, 3), X, Y), ValueError, "the model .* 3 features"),
-    (lambda: SHORT.fit([], X, Y), ValueError, "one seed a model; got 0 models and 0 seeds"),
+    (lambda: SHORT.fit([], X, Y), ValueError, "one seed per model; got 0 models and 0 seeds"),
     (
         lambda: SHORT.fit(mlp(3, 3), X, Y, validation=(X[:, :2], Y)),
         ValueError,
@@ -66,34 +67,34 @@ TRAINING: list[tuple[Callable[[], object], type[Exception], str]] = [
         "validation x must be finite; row 1, feature 1",
     ),
     (
-        lambda: CounterfactualTrainer(n_ce=49).fit(mlp(3, 3), X, Y),
+        lambda: CounterfactualTrainer(ct(n_ce=49)).fit(mlp(3, 3), X, Y),
         ValueError,
         "n_ce must be at most the number of training rows, 48; got 49; lower it, or leave it out",
     ),
     (
         lambda: CounterfactualTrainer(seed=[1, 2]).fit(mlp(3, 3), X, Y),
         ValueError,
-        "one seed a model; got 1 models and 2 seeds",
+        "one seed per model; got 1 models and 2 seeds",
     ),
     (
         lambda: CounterfactualTrainer(constraints=Constraints.of(2)).fit(mlp(3, 3), X, Y),
         ValueError,
-        "constraints are for 2 features, but factual has 3",
+        "constraints are for 2 features, but x has 3",
     ),
     (
-        lambda: CounterfactualTrainer(epsilon=[0.1, 0.2]).fit(mlp(3, 3), X, Y),
+        lambda: CounterfactualTrainer(ct(epsilon=[0.1, 0.2])).fit(mlp(3, 3), X, Y),
         ValueError,
-        "one number a model, 1 of them; got 2",
+        "one number per model, 1 of them; got 2",
     ),
 ]
 
 SETTINGS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: CounterfactualTrainer(epochs=-1), ValueError, "epochs must be at least 0; got -1"),
     (lambda: CounterfactualTrainer(batch_size=0), ValueError, "batch_size must be at least 1; got 0"),
-    (lambda: CounterfactualTrainer(n_ce=0), ValueError, "n_ce must be at least 1; got 0"),
-    (lambda: CounterfactualTrainer(burn_in=1.5), ValueError, "share of the epochs, between 0 and 1; got 1.5"),
-    (lambda: CounterfactualTrainer(immature="keep"), ValueError, "one of neighbour, drop; got 'keep'"),
-    (lambda: CounterfactualTrainer(generate="epoch"), ValueError, "one of sweep, batch; got 'epoch'"),
+    (lambda: CounterfactualTrainer(ct(n_ce=0)), ValueError, "n_ce must be at least 1; got 0"),
+    (lambda: CounterfactualTrainer(ct(burn_in=1.5)), ValueError, "share of the epochs, between 0 and 1; got 1.5"),
+    (lambda: CounterfactualTrainer(ct(immature="keep")), ValueError, "one of neighbour, drop; got 'keep'"),
+    (lambda: CounterfactualTrainer(ct(generate="epoch")), ValueError, "one of sweep, batch; got 'epoch'"),
     (lambda: CounterfactualTrainer(on_nonfinite="warn"), ValueError, "one of stop, skip; got 'warn'"),
     (lambda: generic(tau=0.0), ValueError, "tau must lie strictly between 0 and 1; got 0.0"),
     (lambda: generic(tau=1.0), ValueError, "tau must lie strictly between 0 and 1; got 1.0"),
@@ -136,7 +137,7 @@ SEARCH: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: eccco()([mlp(3, 3), mlp(3, 3)], X.expand(3, -1, -1), Y.expand(3, -1)),
         ValueError,
-        "one block of rows a model, 2; got 3",
+        "one block of rows per model, 2; got 3",
     ),
     (lambda: eccco()(mlp(3, 3), X, Y.int()), TypeError, "target must hold class numbers as int64; got torch.int32"),
     (lambda: eccco()(mlp(3, 3), Y.expand(3, -1).T, Y), TypeError, "factual must hold floats; got torch.int64"),
@@ -146,8 +147,8 @@ SEARCH: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: eccco()(mlp(3, 3), X, Y, constraints=Constraints.of(4)), ValueError, "for 4 features, but factual has 3"),
     (lambda: eccco()(lambda x: x.sum(-1), X, Y), ValueError, r"\(n, K\) logits; for 1 row it returned \(1,\)"),
     (lambda: eccco()(lambda x: x[:5], X, Y), ValueError, r"for 48 rows it returned \(5, 3\)"),
-    (lambda: eccco(tau=[0.5, 0.6])(mlp(3, 3), X, Y), ValueError, "one number a model, 1 of them; got 2"),
-    (lambda: eccco()(mlp(3, 3), X, Y, epsilon=[0.1, 0.2]), ValueError, "one number a model, 1 of them; got 2"),
+    (lambda: eccco(tau=[0.5, 0.6])(mlp(3, 3), X, Y), ValueError, "one number per model, 1 of them; got 2"),
+    (lambda: eccco()(mlp(3, 3), X, Y, epsilon=[0.1, 0.2]), ValueError, "one number per model, 1 of them; got 2"),
 ]
 
 

@@ -14,7 +14,7 @@ from countertrain.models.kernels import CompilerError, compiled, find_compiler
 from countertrain.models.population import Population
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
-from countertrain.training.objective import bl
+from countertrain.training.methods import bl, ct
 from countertrain.training.trainer import CounterfactualTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
@@ -63,7 +63,7 @@ def test_a_model_trained_with_compiled_code_is_the_same_model() -> None:
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
     y = (x[:, 0] > 0).long()
     models = [[mlp(2, 2, hidden=(8,), seed=i) for i in range(2)] for _ in range(2)]
-    plain = CounterfactualTrainer(generator=eccco(tau=0.5), epochs=3, batch_size=30, n_ce=20, seed=(0, 1))
+    plain = CounterfactualTrainer(ct(generator=eccco(tau=0.5), n_ce=20), epochs=3, batch_size=30, seed=(0, 1))
     histories = [
         trainer.fit(m, x, y) for trainer, m in zip((plain, replace(plain, compiled=True)), models, strict=True)
     ]

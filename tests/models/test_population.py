@@ -226,5 +226,5 @@ def test_weights_of_every_kind_broadcast_against_models_and_rows() -> None:
     assert per_model(torch.arange(5.0), 3, like).shape == (1, 5)
     assert per_model(torch.ones(3, 5), 3, like).shape == (3, 5)
     assert member(0.5, 2) == 0.5
-    with pytest.raises(ValueError, match="one number a model, 3 of them; got 2"):
+    with pytest.raises(ValueError, match="one number per model, 3 of them; got 2"):
         per_model([1.0, 2.0], 3, like)

@@ -17,8 +17,8 @@ from countertrain.runs.registry import build_constraints, build_models, build_pr
 from countertrain.runs.settings import Settings
 from countertrain.tables import load
 from countertrain.training import trainer as trainer_module
+from countertrain.training.ct import pair_up
 from countertrain.training.history import History
-from countertrain.training.pairs import pair_up
 
 SEEDS = (0, 1, 2, 3, 4)
 ROUNDS, INDIVIDUALS = 5, 250

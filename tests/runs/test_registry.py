@@ -14,7 +14,7 @@ from countertrain.runs.registry import (
     build_trainer,
 )
 from countertrain.runs.settings import Settings
-from countertrain.search.generators import EnergyPenalty, distance
+from countertrain.search.penalties import ScheduledEnergy, distance
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace, LatentSpace
 from countertrain.search.vae import VAE
@@ -45,10 +45,10 @@ def test_the_architecture_is_the_one_that_is_named() -> None:
 
 def test_the_generator_of_training_has_the_settings_of_the_paper() -> None:
     generator = build_generator(settings(lambda_cost=0.2, lambda_egy=3.0, step_size=0.4, n_steps=9), MOONS)
-    assert generator.penalties == ((0.2, distance), (3.0, EnergyPenalty(schedule=True, rho=1e-3)))
+    assert generator.penalties == ((0.2, distance), (3.0, ScheduledEnergy(schedule=True, rho=1e-3)))
     assert (generator.rule, generator.n_steps, generator.tau) == (SGD(0.4), 9, 0.9)
     written = build_generator(settings(profile="as-written"), MOONS)
-    assert written.penalties[1][1] == EnergyPenalty(schedule=False, rho=0.0)
+    assert written.penalties[1][1] == ScheduledEnergy(schedule=False, rho=0.0)
 
 
 def test_generic_has_no_energy_and_revise_walks_in_a_latent_space() -> None:

@@ -23,7 +23,7 @@ from countertrain.files import CheckpointError
 from countertrain.runs import store
 from countertrain.search.generators import generic
 from countertrain.tables.schema import Schema
-from countertrain.training.objective import bl
+from countertrain.training.methods import bl
 from loans import loans, quick
 
 X, Y = loans()

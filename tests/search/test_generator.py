@@ -3,6 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints, Mutability
+from countertrain.models.kernels import zero_nan
 from countertrain.models.population import Population
 from countertrain.search import generator as the_module
 from countertrain.search.generator import Generator
@@ -66,8 +67,8 @@ def test_rows_that_are_searched_in_parts_find_what_they_find_together(
     target = torch.stack([other_class(model, rows) for model, rows in zip(models, x, strict=True)])
     search = eccco(lambda_cost=torch.linspace(0, 0.6, 75).view(3, 25), lambda_egy=torch.linspace(0, 9, 25), n_steps=13)
     whole = search(models, x, target, epsilon=[0.1, 0.2, 0.3])
-    sizes, start = [], Generator._start
-    monkeypatch.setattr(Generator, "_start", lambda *args: sizes.append(args[-1]) or start(*args))
+    sizes, enter = [], Generator._enter
+    monkeypatch.setattr(Generator, "_enter", lambda *args: sizes.append(args[-1]) or enter(*args))
     monkeypatch.setattr(the_module, "_BUDGET", 3 * 32 * 10)
     assert_same(search(models, x, target, epsilon=[0.1, 0.2, 0.3]), slice(None), whole)
     assert [part.start for part in sizes] == [0, 10, 20]
@@ -224,4 +225,4 @@ def test_each_step_is_in_one_block_of_one_of_two_lengths(n_steps: int) -> None:
 def test_a_step_that_is_not_a_number_is_no_step(compiling: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     delta = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.5])
-    assert the_module._without_nan(delta).tolist() == [0.0, torch.inf, -torch.inf, 0.5]
+    assert zero_nan(delta).tolist() == [0.0, torch.inf, -torch.inf, 0.5]

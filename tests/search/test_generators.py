@@ -4,8 +4,9 @@ from torch import nn
 
 from countertrain.constraints import Constraints
 from countertrain.search.generator import Generator
-from countertrain.search.generators import EnergyPenalty, distance, eccco, generic, revise
-from countertrain.search.losses import energy
+from countertrain.search.generators import eccco, generic, revise
+from countertrain.search.losses import energy, log_probabilities
+from countertrain.search.penalties import ScheduledEnergy, distance
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Penalty, SearchState
 from countertrain.search.vae import fit_vae
@@ -17,25 +18,25 @@ def state(step: int = 1, n_steps: int = 30) -> SearchState:
     x = torch.tensor([[[1.0, -2.0], [1.0, 1.5]]])
     logits = torch.tensor([[[1.0, 2.0, 3.0], [-4.0, 0.0, 4.0]]])
     target = torch.tensor([[2, 0]])
-    return SearchState(x, logits, energy(logits, target), x - factual, factual, target, step, n_steps)
+    return SearchState(x, logits, log_probabilities(logits), energy(logits, target), x - factual, factual, target, step, n_steps)
 
 
 @pytest.mark.parametrize(
     ("n_steps", "k", "value"), [(30, 1, 0.0536), (30, 10, 0.0116), (30, 30, 0.0046), (50, 1, 0.0744), (50, 50, 0.0057)]
 )
 def test_phi_has_the_values_of_the_reference(n_steps: int, k: int, value: float) -> None:
-    assert EnergyPenalty.phi(k, n_steps) == pytest.approx(value, abs=6e-5)  # four decimals there
+    assert ScheduledEnergy.phi(k, n_steps) == pytest.approx(value, abs=6e-5)  # four decimals there
 
 
 @pytest.mark.parametrize(("n_steps", "b"), [(13, 1), (25, 1), (30, 1), (50, 2), (62, 2), (63, 3), (100, 4)])
 def test_phi_is_the_formula_of_the_reference_with_half_to_even_rounding(n_steps: int, b: int) -> None:
     for k in (1, 2, n_steps):
-        assert EnergyPenalty.phi(k, n_steps) == pytest.approx(0.1 * b / (b + k) ** 0.9, rel=1e-12)
+        assert ScheduledEnergy.phi(k, n_steps) == pytest.approx(0.1 * b / (b + k) ** 0.9, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_steps", range(14))
 def test_up_to_twelve_steps_there_is_no_energy_at_all(n_steps: int) -> None:
-    assert (EnergyPenalty.phi(1, n_steps) == 0) == (n_steps <= 12)
+    assert (ScheduledEnergy.phi(1, n_steps) == 0) == (n_steps <= 12)
 
 
 def test_the_distance_is_the_sum_of_absolute_changes() -> None:
@@ -43,13 +44,13 @@ def test_the_distance_is_the_sum_of_absolute_changes() -> None:
 
 
 def test_the_energy_penalty_is_phi_times_energy_and_its_square() -> None:
-    phi = EnergyPenalty.phi(4, 30)
+    phi = ScheduledEnergy.phi(4, 30)
     expected = [[phi * (-3 + 0.009), phi * (4 + 0.016)]]
-    torch.testing.assert_close(EnergyPenalty()(state(step=4)), torch.tensor(expected))
+    torch.testing.assert_close(ScheduledEnergy()(state(step=4)), torch.tensor(expected))
 
 
 def test_as_written_there_is_neither_schedule_nor_square() -> None:
-    assert EnergyPenalty(schedule=False, rho=0.0)(state(step=4)).tolist() == [[-3.0, 4.0]]
+    assert ScheduledEnergy(schedule=False, rho=0.0)(state(step=4)).tolist() == [[-3.0, 4.0]]
 
 
 def test_the_step_number_that_penalties_see_runs_from_1_to_t(model: nn.Module) -> None:
@@ -68,7 +69,7 @@ def test_the_step_number_that_penalties_see_runs_from_1_to_t(model: nn.Module) -
 def test_a_penalty_that_does_not_know_its_slopes_is_differentiated(model: nn.Module, weight: float) -> None:
     x, y = toy_rows()
     model, x, target = model.double(), x.double(), (y + 1) % 3
-    egy = EnergyPenalty()
+    egy = ScheduledEnergy()
 
     def found(*penalties: Penalty) -> torch.Tensor:
         return Generator([(weight, penalty) for penalty in penalties], tau=0.9999)(model, x, target).x
@@ -84,7 +85,7 @@ def test_defaults_are_those_that_produced_the_tables() -> None:
     for generator, weights in ((generic(), [0.001]), (eccco(), [0.001, 5.0])):
         assert (generator.n_steps, generator.tau, generator.rule) == (30, 0.75, SGD(0.1))
         assert [weight for weight, _ in generator.penalties] == weights
-    assert eccco().penalties[1][1] == EnergyPenalty(schedule=True, rho=1e-3)
+    assert eccco().penalties[1][1] == ScheduledEnergy(schedule=True, rho=1e-3)
 
 
 def test_energy_makes_a_difference_to_the_search(model: nn.Module) -> None:

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from countertrain.constraints import Constraints
+from countertrain.models.kernels import fused_adam
 from countertrain.models.population import Population
 from countertrain.search.generators import eccco
 from countertrain.search.rules import SGD
-from countertrain.training.objective import bl
-from countertrain.training.trainer import CounterfactualTrainer, fused_adam
+from countertrain.training.methods import bl, ct
+from countertrain.training.trainer import CounterfactualTrainer
 
 D, K, EPOCHS, BATCH = 4, 3, 6, 16
 
@@ -159,10 +160,9 @@ def test_counterfactual_training_gives_a_population_what_plain_adam_gives_each_a
     models = three(kind)
     expected = copy.deepcopy(models)
     trainer = CounterfactualTrainer(
-        generator=eccco(n_steps=20, tau=0.5, rule=SGD(0.3)),
+        ct(generator=eccco(n_steps=20, tau=0.5, rule=SGD(0.3)), n_ce=24),
         epochs=3,
         batch_size=BATCH,
-        n_ce=24,
         constraints=Constraints.of(D, mutability={0: "none"}, lower=-3.0, upper=3.0),
         optimizer=partial(torch.optim.Adam, lr=0.02, fused=True),
         seed=[4, 5, 6],

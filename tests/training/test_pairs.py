@@ -3,8 +3,12 @@ import torch
 from torch import Tensor
 
 from countertrain.constraints import Constraints
+from countertrain.models.architectures import mlp
+from countertrain.models.population import Population
 from countertrain.search.state import Counterfactuals
-from countertrain.training.pairs import Pairs, Sampler, pair_up
+from countertrain.training.ct import Pairs, pair_up
+from countertrain.training.method import Blocks, TermState, add_up, needs
+from countertrain.training.sampler import Sampler
 
 Y = torch.tensor([0] * 5 + [1] * 10 + [2] * 15)[torch.randperm(30, generator=torch.Generator().manual_seed(0))]
 
@@ -79,26 +83,46 @@ def numbered(n: int, counted: Tensor | None = None) -> Pairs:
     return Pairs(100 + rows, 200 + rows, 300 + rows, place % 3, (place + 1) % 3, counted)
 
 
+def mean(blocks: Blocks, values: Tensor) -> Tensor:
+    """What a term gets that asks for the mean over the counterfactuals of a mini-batch."""
+    seen: list[Tensor] = []
+
+    @needs("x_ce")
+    def look(state: TermState) -> Tensor:
+        seen.append(state["x_ce"].mean(values))
+        return seen[-1]
+
+    size, _, d = blocks.x.shape
+    model = Population([mlp(d, 3, seed=i).to(blocks.x) for i in range(size)])
+    add_up({"look": (1.0, look)}, model, blocks.x[:, :1], torch.zeros(size, 1).long(), blocks)
+    return seen[0]
+
+
 def test_groups_are_consecutive_and_the_first_ones_get_the_one_more() -> None:
     groups = numbered(11).split(4)
-    assert [group.size for group in groups] == [3, 3, 3, 2]
-    assert groups[1].rows[0, :, 0].tolist() == [303, 304, 305, 103, 104, 105, 203, 204, 205]
-    assert torch.equal(groups[1].rows[1], groups[1].rows[0])
-    assert groups[1].target[1].tolist() == [0, 1, 2, 0, 1, 2]
-    assert groups[1].y_ae[1].tolist() == [1, 2, 0]
-    assert groups[3].rows[0, :, 0].tolist() == [309, 310, 109, 110, 209, 210]
+    assert [group.labels["x_ae"].shape[1] for group in groups] == [3, 3, 3, 2]
+    assert groups[1].x[0, :, 0].tolist() == [303, 304, 305, 103, 104, 105, 203, 204, 205]
+    assert torch.equal(groups[1].x[1], groups[1].x[0])
+    assert groups[1].labels["x_ce"][1].tolist() == groups[1].labels["x_plus"][1].tolist() == [0, 1, 2]
+    assert groups[1].labels["x_ae"][1].tolist() == [1, 2, 0]
+    assert groups[3].x[0, :, 0].tolist() == [309, 310, 109, 110, 209, 210]
+
+
+def test_only_the_blocks_that_are_needed_are_packed() -> None:
+    group = numbered(4).split(2, {"x", "x_ce", "x_plus"})[1]
+    assert list(group.labels) == ["x_ce", "x_plus"]
+    assert group.x[0, :, 0].tolist() == [102, 103, 202, 203]
 
 
 def test_more_groups_than_pairs_leaves_the_last_ones_empty() -> None:
-    assert [group.size for group in numbered(2).split(4)] == [1, 1, 0, 0]
+    assert [group.x.shape[1] for group in numbered(2).split(4)] == [3, 3, 0, 0]
 
 
 def test_a_mean_is_over_the_pairs_that_count() -> None:
     counted = torch.tensor([[True, False, True], [False, False, False]])
-    group = numbered(3, counted).split(1)[0]
     values = torch.tensor([[1.0, torch.nan, 5.0], [2.0, 4.0, 6.0]])
-    assert group.mean(values).tolist() == [3.0, 0.0]  # a group without any mature row adds nothing
-    assert numbered(3).split(1)[0].mean(values)[1].item() == 4.0
+    assert mean(numbered(3, counted).split(1)[0], values).tolist() == [3.0, 0.0]  # without any mature row, nothing
+    assert mean(numbered(3).split(1)[0], values)[1].item() == 4.0
 
 
 def test_an_immature_counterfactual_is_replaced_by_its_neighbour_and_still_counts() -> None:
@@ -120,8 +144,8 @@ def test_an_immature_counterfactual_can_be_dropped_instead() -> None:
     assert torch.equal(pairs.x_ce, x)
     assert pairs.counted.tolist() == [[True, False, False]]
     first, second = pairs.split(2)
-    assert first.counted.tolist() == [[True, False]]
-    assert second.mean(torch.ones(1, 1)).tolist() == [0.0]
+    assert first.counted["x_ce"].tolist() == [[True, False]]
+    assert mean(second, torch.ones(1, 1)).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("immature", ["neighbour", "drop"])

@@ -2,30 +2,30 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from changing import change, make
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
 from countertrain.files import CheckpointError, read_tensors, write_tensors
 from countertrain.models.architectures import mlp
 from countertrain.search.generators import eccco
+from countertrain.training.ct import CounterfactualMethod
 from countertrain.training.history import EpochRecord
-from countertrain.training.objective import Objective, TermState, ct
+from countertrain.training.method import TermState
+from countertrain.training.methods import ct
 from countertrain.training.state import keep_models
 from countertrain.training.trainer import CounterfactualTrainer
 
 Rows = tuple[Tensor, Tensor]
 Vector = Callable[[nn.Module], Tensor]
 Build = Callable[[], list[nn.Module]]
-SMALL = CounterfactualTrainer(
-    generator=eccco(n_steps=10), epochs=4, batch_size=16, n_ce=22, constraints=Constraints.of(3), seed=7
-)
+SMALL = make(generator=eccco(n_steps=10), epochs=4, batch_size=16, n_ce=22, constraints=Constraints.of(3), seed=7)
 MOMENTUM = partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True)
 
 
@@ -38,7 +38,7 @@ def kill_after_epoch(record: EpochRecord) -> None:
         raise Killed
 
 
-def dying(at: int) -> Objective:
+def dying(at: int) -> CounterfactualMethod:
     """Counterfactual training that is killed in the middle of its `at`-th mini-batch."""
     calls = []
 
@@ -46,9 +46,9 @@ def dying(at: int) -> Objective:
         calls.append(None)
         if len(calls) == at:
             raise Killed
-        return state.yloss.mean(-1) * 0
+        return state["x"].loss.mean(-1) * 0
 
-    return Objective({**ct().terms, "death": (0.0, term)})
+    return CounterfactualMethod({**ct().terms, "death": (0.0, term)})
 
 
 def plain() -> list[nn.Module]:
@@ -81,17 +81,17 @@ def test_killed_and_resumed_is_never_stopped_bit_for_bit(
     rows: Rows, weights: Vector, tmp_path: Path, case: str, kill: str
 ) -> None:
     build, changes = CASES[case]
-    trainer = replace(SMALL, **changes)
+    trainer = change(SMALL, **changes)
     unbroken, killed, resumed = build(), build(), build()
     torch.manual_seed(5)
-    whole = replace(trainer, objective=dying(at=0)).fit(unbroken, *rows)
+    whole = change(trainer, objective=dying(at=0)).fit(unbroken, *rows)
     torch.manual_seed(5)
     path = tmp_path / "state.safetensors"
-    doomed = replace(trainer, objective=dying(at=0 if kill == "after an epoch" else 8))
+    doomed = change(trainer, objective=dying(at=0 if kill == "after an epoch" else 8))
     with pytest.raises(Killed):
         doomed.fit(killed, *rows, checkpoint=path, callbacks=[kill_after_epoch] if "after" in kill else [])
     torch.manual_seed(99)  # another process
-    history = replace(trainer, objective=dying(at=0)).fit(resumed, *rows, checkpoint=path, resume=True)
+    history = change(trainer, objective=dying(at=0)).fit(resumed, *rows, checkpoint=path, resume=True)
     for mine, theirs, half in zip(resumed, unbroken, killed, strict=True):
         assert torch.equal(weights(mine), weights(theirs))
         assert not torch.equal(weights(half), weights(theirs))
@@ -103,11 +103,11 @@ def test_a_run_can_be_killed_twice_and_resumed_in_the_model_it_left(
     rows: Rows, weights: Vector, tmp_path: Path
 ) -> None:
     (unbroken,), (model,) = plain(), plain()
-    replace(SMALL, objective=dying(at=0)).fit(unbroken, *rows)
+    change(SMALL, objective=dying(at=0)).fit(unbroken, *rows)
     for at in (5, 5):  # in the second epoch, then in what is the third
         with pytest.raises(Killed):
-            replace(SMALL, objective=dying(at)).fit(model, *rows, checkpoint=tmp_path / "state", resume=True)
-    replace(SMALL, objective=dying(at=0)).fit(model, *rows, checkpoint=tmp_path / "state", resume=True)
+            change(SMALL, objective=dying(at)).fit(model, *rows, checkpoint=tmp_path / "state", resume=True)
+    change(SMALL, objective=dying(at=0)).fit(model, *rows, checkpoint=tmp_path / "state", resume=True)
     assert torch.equal(weights(model), weights(unbroken))
 
 
@@ -121,8 +121,8 @@ def test_a_finished_run_is_not_repeated_and_more_epochs_go_on_from_it(
     SMALL.fit(again, *rows, checkpoint=path, resume=True, callbacks=[seen.append])
     assert seen == []
     assert torch.equal(weights(again), weights(model))
-    replace(SMALL, epochs=6).fit(longer, *rows, checkpoint=path, resume=True, callbacks=[seen.append])
-    replace(SMALL, epochs=6).fit(six, *rows)
+    change(SMALL, epochs=6).fit(longer, *rows, checkpoint=path, resume=True, callbacks=[seen.append])
+    change(SMALL, epochs=6).fit(six, *rows)
     assert [record.epoch for record in seen] == [5, 6]
     assert torch.equal(weights(longer), weights(six))
 
@@ -143,12 +143,12 @@ def test_a_model_that_failed_stays_failed_after_a_resume(rows: Rows, weights: Ve
     def bomb(state: TermState) -> Tensor:
         calls.append(None)
         factor = torch.tensor([0.0, torch.nan if len(calls) == 5 else 0.0, 0.0], dtype=torch.float64)
-        return state.yloss.mean(-1) * factor
+        return state["x"].loss.mean(-1) * factor
 
     calls: list[None] = []
-    trainer = replace(SMALL, objective=Objective({**ct().terms, "bomb": (1.0, bomb)}))
+    trainer = change(SMALL, objective=CounterfactualMethod({**ct().terms, "bomb": (1.0, bomb)}))
     one_epoch, models = three(), three()
-    replace(trainer, epochs=1).fit(one_epoch, *rows)
+    change(trainer, epochs=1).fit(one_epoch, *rows)
     calls.clear()
     with pytest.raises(Killed):
         trainer.fit(models, *rows, checkpoint=tmp_path / "state", callbacks=[kill_after_epoch])
@@ -166,12 +166,12 @@ def test_one_by_one_each_model_has_a_checkpoint_of_its_own(rows: Rows, weights: 
     unbroken, killed, resumed = build(), build(), build()
     path = tmp_path / "state.safetensors"
     with pytest.warns(UserWarning, match="one by one"):
-        replace(SMALL, objective=dying(at=0)).fit(unbroken, *rows)
+        change(SMALL, objective=dying(at=0)).fit(unbroken, *rows)
     with pytest.warns(UserWarning, match="one by one"), pytest.raises(Killed):
-        replace(SMALL, objective=dying(at=18)).fit(killed, *rows, checkpoint=path)  # in epoch 2 of the second
+        change(SMALL, objective=dying(at=18)).fit(killed, *rows, checkpoint=path)  # in epoch 2 of the second
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state-0.safetensors", "state-1.safetensors"]
     with pytest.warns(UserWarning, match="one by one"):
-        replace(SMALL, objective=dying(at=0)).fit(resumed, *rows, checkpoint=path, resume=True)
+        change(SMALL, objective=dying(at=0)).fit(resumed, *rows, checkpoint=path, resume=True)
     assert all(torch.equal(weights(mine), weights(theirs)) for mine, theirs in zip(resumed, unbroken, strict=True))
 
 
@@ -182,11 +182,11 @@ def test_models_that_go_on_without_the_others_end_as_if_nothing_had_been(
 ) -> None:
     seeds, lambdas, path = (7, 8, 9), (0.1, 0.5, 0.9), tmp_path / "state"
     whole, fewer = three(), three()
-    trainer = replace(SMALL, optimizer=optimizer, shuffle=True)
+    trainer = change(SMALL, optimizer=optimizer, shuffle=True)
 
     def of(places: Sequence[int]) -> CounterfactualTrainer:
         objective = ct(lambda_div=[lambdas[i] for i in places])
-        return replace(trainer, objective=objective, seed=[seeds[i] for i in places])
+        return change(trainer, objective=objective, seed=[seeds[i] for i in places])
 
     records = of(range(3)).fit(whole, *rows).records
     of(range(3)).fit(fewer, *rows, checkpoint=path, callbacks=[lambda record: record.epoch == 2])
@@ -235,7 +235,7 @@ def test_a_checkpoint_of_other_seeds_is_refused(rows: Rows, tmp_path: Path) -> N
     with pytest.raises(
         CheckpointError, match=r"was written with seeds \[7\], this run has \[8\]; resume with the same"
     ):
-        replace(SMALL, seed=8).fit(plain()[0], *rows, checkpoint=tmp_path / "state", resume=True)
+        change(SMALL, seed=8).fit(plain()[0], *rows, checkpoint=tmp_path / "state", resume=True)
 
 
 def test_a_truncated_checkpoint_is_refused_and_not_silently_replaced(rows: Rows, tmp_path: Path) -> None:

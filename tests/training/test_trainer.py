@@ -1,39 +1,40 @@
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from changing import change, make
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from countertrain.constraints import Constraints
 from countertrain.search.generator import Generator
-from countertrain.search.generators import distance, eccco
+from countertrain.search.generators import eccco
+from countertrain.search.penalties import distance
 from countertrain.search.state import SearchState
 from countertrain.testing import toy_rows
 from countertrain.training.history import EpochRecord
-from countertrain.training.objective import bl, cd, ct
-from countertrain.training.pairs import Sampler
+from countertrain.training.methods import bl, cd, ct
+from countertrain.training.sampler import Sampler
 from countertrain.training.trainer import CounterfactualTrainer
 
 Rows = tuple[Tensor, Tensor]
 Vector = Callable[[nn.Module], Tensor]
 Fresh = Callable[..., nn.Module]
 fast = partial(torch.optim.Adam, lr=0.02)
-SMALL = CounterfactualTrainer(
+SMALL = make(
     generator=eccco(n_steps=15), epochs=4, batch_size=16, n_ce=22, optimizer=fast, constraints=Constraints.of(3)
 )
 
 
 def by_hand(model: nn.Module, x: Tensor, y: Tensor, trainer: CounterfactualTrainer, constraints: Constraints) -> None:
     """Algorithm 1 in the words of REFERENCE.md B, with nothing but plain calls of the model."""
-    sampler, optimizer = Sampler(y, 3, [trainer.seed]), trainer.optimizer(model.parameters())
+    sampler, optimizer, method = Sampler(y, 3, [trainer.seed]), trainer.optimizer(model.parameters()), trainer.objective
     for _ in range(trainer.epochs):
-        rows = sampler.factuals(trainer.n_ce)
+        rows = sampler.factuals(method.n_ce)
         target = sampler.targets(model(x[rows[0]]).argmax(-1).unsqueeze(0))
-        found = trainer.generator(model, x[rows[0]], target[0], constraints=constraints, epsilon=trainer.epsilon)
+        found = method.generator(model, x[rows[0]], target[0], constraints=constraints, epsilon=method.epsilon)
         x_plus, t = x[sampler.neighbours(target)[0]], target[0]
         x_ce = torch.where(found.mature.unsqueeze(-1), found.x, x_plus)
         x_plus = constraints.reachable(x_plus, x_ce)
@@ -55,7 +56,7 @@ def by_hand(model: nn.Module, x: Tensor, y: Tensor, trainer: CounterfactualTrain
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
 def test_training_is_algorithm_1_by_hand(rows: Rows, fresh: Fresh, weights: Vector, epsilon: float) -> None:
     constraints = Constraints.infer(rows[0], mutability={0: "none", 1: "increase"})
-    trainer = replace(SMALL, seed=5, constraints=constraints, epsilon=epsilon)
+    trainer = change(SMALL, seed=5, constraints=constraints, epsilon=epsilon)
     model, expected = fresh(), fresh()
     history = trainer.fit(model, *rows)
     by_hand(expected, *rows, trainer, constraints)
@@ -75,7 +76,7 @@ def test_a_population_ends_as_its_models_do_one_by_one(
     lambda_div, tau, epsilon = [0.1, 0.5, 0.5, 0.8, 0.0], [0.6, 0.75, 0.75, 0.9, 0.5], [0.1, 0.3, 0.3, 0.5, 0.2]
     seeds = [3, 4, 5, 6, 7]
     search = partial(eccco, n_steps=15)
-    trainer = replace(
+    trainer = change(
         SMALL, objective=ct(lambda_div=lambda_div), generator=search(tau=tau), epsilon=epsilon, seed=seeds, **changes
     )
     together, starts = [fresh(i) for i in range(5)], [fresh(i) for i in range(5)]
@@ -83,7 +84,7 @@ def test_a_population_ends_as_its_models_do_one_by_one(
     for i, model in enumerate(together):
         settings = {"objective": ct(lambda_div=lambda_div[i]), "generator": search(tau=tau[i]), "epsilon": epsilon[i]}
         alone = fresh(i)
-        history_alone = replace(trainer, seed=seeds[i], **settings).fit(alone, *rows, validation=toy_rows(seed=9))
+        history_alone = change(trainer, seed=seeds[i], **settings).fit(alone, *rows, validation=toy_rows(seed=9))
         torch.testing.assert_close(weights(model), weights(alone), rtol=1e-7, atol=1e-9)
         for record, single in zip(history.records, history_alone.records, strict=True):
             assert {name: [values[i]] for name, values in record.metrics.items()} == {
@@ -98,10 +99,10 @@ def test_models_of_a_population_that_differ_only_in_one_number_end_differently(
     rows: Rows, fresh: Fresh, weights: Vector
 ) -> None:
     numbers = {
-        "lambda_div": replace(SMALL, objective=ct(lambda_div=[0.1, 0.9])),
-        "tau": replace(SMALL, generator=eccco(n_steps=15, tau=[0.5, 0.9])),
-        "epsilon": replace(SMALL, epsilon=[0.05, 1.0]),
-        "seed": replace(SMALL, seed=[1, 2]),
+        "lambda_div": change(SMALL, objective=ct(lambda_div=[0.1, 0.9])),
+        "tau": change(SMALL, generator=eccco(n_steps=15, tau=[0.5, 0.9])),
+        "epsilon": change(SMALL, epsilon=[0.05, 1.0]),
+        "seed": change(SMALL, seed=[1, 2]),
     }
     for name, trainer in numbers.items():
         pair = [fresh(), fresh()]
@@ -118,7 +119,7 @@ def searched(rows: Rows, model: nn.Module, **changes: object) -> list[int]:
             sizes.append(state.x.shape[1])
         return distance(state)
 
-    replace(SMALL, generator=Generator(((0.001, spy),), n_steps=5), **changes).fit(model, *rows)
+    change(SMALL, generator=Generator(((0.001, spy),), n_steps=5), **changes).fit(model, *rows)
     return sizes
 
 
@@ -132,7 +133,7 @@ def test_an_epoch_searches_once_or_once_a_mini_batch(rows: Rows, fresh: Fresh) -
 def test_fewer_counterfactuals_than_mini_batches_are_enough_to_train(rows: Rows, fresh: Fresh, weights: Vector) -> None:
     for generate in ("sweep", "batch"):
         model = fresh()
-        history = replace(SMALL, n_ce=2, generate=generate).fit(model, *rows)
+        history = change(SMALL, n_ce=2, generate=generate).fit(model, *rows)
         assert weights(model).isfinite().all()
         assert all(torch.tensor(list(record.metrics.values())).isfinite().all() for record in history.records)
 
@@ -140,34 +141,34 @@ def test_fewer_counterfactuals_than_mini_batches_are_enough_to_train(rows: Rows,
 def test_burn_in_trains_the_first_epochs_without_a_search(rows: Rows, fresh: Fresh, weights: Vector) -> None:
     assert searched(rows, fresh(), burn_in=0.5) == [22, 22]
     model, conventional, snapshots = fresh(), fresh(), []
-    history = replace(SMALL, burn_in=0.5).fit(model, *rows, callbacks=[lambda _: snapshots.append(weights(model))])
-    replace(SMALL, objective=bl(), epochs=2).fit(conventional, *rows)
+    history = change(SMALL, burn_in=0.5).fit(model, *rows, callbacks=[lambda _: snapshots.append(weights(model))])
+    change(SMALL, objective=bl(), epochs=2).fit(conventional, *rows)
     assert torch.equal(snapshots[1], weights(conventional))
     assert ["div" in record.metrics for record in history.records] == [False, False, True, True]
-    replace(SMALL, objective=bl(), epochs=4).fit(conventional := fresh(), *rows)
+    change(SMALL, objective=bl(), epochs=4).fit(conventional := fresh(), *rows)
     assert not torch.allclose(weights(model), weights(conventional))
 
 
 def test_a_model_goes_on_from_the_weights_it_has(rows: Rows, fresh: Fresh, weights: Vector) -> None:
     for model in (fresh(), fresh(1)):
         start = weights(model)
-        replace(SMALL, epochs=1, optimizer=partial(torch.optim.SGD, lr=1e-6)).fit(model, *rows)
+        change(SMALL, epochs=1, optimizer=partial(torch.optim.SGD, lr=1e-6)).fit(model, *rows)
         assert 0 < (weights(model) - start).abs().max() < 1e-4
     stacked = [fresh(), fresh(1)]
-    replace(SMALL, epochs=0).fit(stacked, *rows)
+    change(SMALL, epochs=0).fit(stacked, *rows)
     assert torch.equal(weights(stacked[1]), weights(fresh(1)))
 
 
 def test_fine_tuning_a_trained_model_keeps_what_it_knows(rows: Rows, fresh: Fresh) -> None:
     trained, scratch = fresh(), fresh()
-    replace(SMALL, objective=bl(), epochs=15).fit(trained, *rows)
-    tuned, new = (replace(SMALL, epochs=1).fit(model, *rows)["train_loss"][0][0] for model in (trained, scratch))
+    change(SMALL, objective=bl(), epochs=15).fit(trained, *rows)
+    tuned, new = (change(SMALL, epochs=1).fit(model, *rows)["train_loss"][0][0] for model in (trained, scratch))
     assert tuned < 0.5 * new
 
 
 def test_the_history_holds_terms_shares_and_accuracies_of_each_model(rows: Rows, fresh: Fresh) -> None:
     models, held_out = [fresh(0), fresh(1)], toy_rows(seed=9, n=30)
-    history = replace(SMALL, objective=cd()).fit(models, *rows, validation=held_out)
+    history = change(SMALL, objective=cd()).fit(models, *rows, validation=held_out)
     names = {"loss", "yloss", "div", "ridge", "mature", "n_steps", "train_loss", "train_accuracy"}
     last = history.records[-1]
     assert set(last.metrics) == names | {"validation_loss", "validation_accuracy"}
@@ -193,7 +194,7 @@ def test_a_callback_sees_each_epoch_and_the_weights_after_it(rows: Rows, fresh: 
     history = SMALL.fit(models, *rows, callbacks=[look, lambda record: seen.append(record)])
     assert seen[::2] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert seen[1::2] == history.records
-    replace(SMALL, epochs=2).fit(two := [fresh(0), fresh(1)], *rows)
+    change(SMALL, epochs=2).fit(two := [fresh(0), fresh(1)], *rows)
     assert torch.equal(snapshots[1], weights(two[1]))
     assert torch.equal(snapshots[3], weights(models[1]))
 
@@ -205,7 +206,7 @@ def test_a_callback_that_returns_true_ends_the_training_after_all_have_seen_the_
     history = SMALL.fit(models, *rows, callbacks=[lambda record: record.epoch == 2, lambda record: seen.append(record)])
     assert seen == history.records
     assert [record.epoch for record in seen] == [1, 2]
-    replace(SMALL, epochs=2).fit(two := [fresh(0), fresh(1)], *rows)
+    change(SMALL, epochs=2).fit(two := [fresh(0), fresh(1)], *rows)
     assert [weights(model).tolist() for model in models] == [weights(model).tolist() for model in two]
 
 
@@ -214,7 +215,7 @@ def test_modes_and_global_random_stream_are_as_before(rows: Rows, fresh: Fresh) 
     models[0].eval()
     models[1][1].eval()
     before, random = [[layer.training for layer in model.modules()] for model in models], torch.get_rng_state()
-    replace(SMALL, shuffle=True).fit(models, *rows)
+    change(SMALL, shuffle=True).fit(models, *rows)
     assert [[layer.training for layer in model.modules()] for model in models] == before
     assert torch.equal(torch.get_rng_state(), random)
 
@@ -239,7 +240,7 @@ def test_targets_avoid_what_the_model_predicts_without_dropout(rows: Rows, monke
     with torch.no_grad():
         calm = model.eval()(rows[0]).argmax(-1)
         noisy = model.train()(rows[0]).argmax(-1)
-    replace(SMALL, epochs=1).fit(model, *rows)
+    change(SMALL, epochs=1).fit(model, *rows)
     assert torch.equal(seen[1], calm[seen[0]])
     assert not torch.equal(calm, noisy)
 
@@ -250,11 +251,11 @@ def test_the_same_seed_trains_the_same_model_and_the_domain_is_inferred_by_defau
     x, y = rows[0].clamp(-1.5, 1.5), rows[1]
     assert (Constraints.infer(x).upper > x.amax(0)).all()  # Eq. (domain) reaches beyond the rows
     first, second, wide, narrow = (fresh() for _ in range(4))
-    trainer = replace(SMALL, shuffle=True, constraints=None, generator=eccco(n_steps=40, tau=0.99))
+    trainer = change(SMALL, shuffle=True, constraints=None, generator=eccco(n_steps=40, tau=0.99))
     trainer.fit(first, x, y)
-    replace(trainer, constraints=Constraints.infer(x)).fit(second, x, y)
-    replace(trainer, constraints=Constraints.of(3)).fit(wide, x, y)
-    replace(trainer, constraints=Constraints.infer(x, n_sigma=0)).fit(narrow, x, y)
+    change(trainer, constraints=Constraints.infer(x)).fit(second, x, y)
+    change(trainer, constraints=Constraints.of(3)).fit(wide, x, y)
+    change(trainer, constraints=Constraints.infer(x, n_sigma=0)).fit(narrow, x, y)
     assert torch.equal(weights(first), weights(second))
     assert not torch.allclose(weights(first), weights(wide))
     assert not torch.allclose(weights(first), weights(narrow))
@@ -272,6 +273,6 @@ def test_parameters_that_no_loss_depends_on_stay_what_they_are() -> None:
     x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
     model = Idle()
     before = model.used.weight.detach().clone()
-    CounterfactualTrainer(objective=bl(), epochs=1, batch_size=10).fit(model, x, (x[:, 0] > 0).long())
+    make(objective=bl(), epochs=1, batch_size=10).fit(model, x, (x[:, 0] > 0).long())
     assert torch.equal(model.idle, torch.ones(3))
     assert not torch.equal(model.used.weight, before)

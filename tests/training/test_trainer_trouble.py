@@ -1,23 +1,25 @@
 """What the trainer does when a loss is not finite, and when models cannot be stacked."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from changing import change, make
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
 from countertrain.search.generators import eccco
-from countertrain.training.objective import Objective, TermState, ct, yloss
-from countertrain.training.trainer import CounterfactualTrainer, NonFiniteLossError
+from countertrain.training.ct import CounterfactualMethod, yloss
+from countertrain.training.method import TermState
+from countertrain.training.methods import ct
+from countertrain.training.trouble import NonFiniteLossError
 
 Rows = tuple[Tensor, Tensor]
 Vector = Callable[[nn.Module], Tensor]
 Fresh = Callable[..., nn.Module]
-SMALL = CounterfactualTrainer(
+SMALL = make(
     generator=eccco(n_steps=10),
     epochs=4,
     batch_size=16,
@@ -35,10 +37,10 @@ class Bomb:
 
     def __call__(self, state: TermState) -> Tensor:
         self.calls += 1
-        factor = torch.zeros(len(state.logits), dtype=state.logits.dtype)
+        factor = torch.zeros(len(state.model), dtype=state.logits.dtype)
         if self.calls == self.at:
             factor[self.model] = torch.nan
-        return state.yloss.mean(-1) * factor
+        return state["x"].loss.mean(-1) * factor
 
 
 class Spike(Bomb):
@@ -46,12 +48,12 @@ class Spike(Bomb):
 
     def __call__(self, state: TermState) -> Tensor:
         self.calls += 1
-        nothing = state.yloss.mean(-1) * 0
+        nothing = state["x"].loss.mean(-1) * 0
         return nothing.sqrt() if self.calls == self.at else nothing
 
 
-def with_term(term: Callable[[TermState], Tensor]) -> Objective:
-    return Objective({**ct().terms, "bomb": (1.0, term)})
+def with_term(term: Callable[[TermState], Tensor]) -> CounterfactualMethod:
+    return CounterfactualMethod({**ct().terms, "bomb": (1.0, term)})
 
 
 def test_a_non_finite_loss_is_reported_with_epoch_batch_and_term_and_the_last_good_weights_are_kept(
@@ -62,8 +64,8 @@ def test_a_non_finite_loss_is_reported_with_epoch_batch_and_term_and_the_last_go
     with pytest.raises(
         NonFiniteLossError, match=r"epoch 3, batch 2, term bomb; the model keeps its weights of epoch 2;"
     ):
-        replace(SMALL, objective=with_term(Bomb(8))).fit(model, *rows)  # three batches an epoch
-    replace(SMALL, epochs=2, objective=with_term(Bomb(0))).fit(two_epochs, *rows)
+        change(SMALL, objective=with_term(Bomb(8))).fit(model, *rows)  # three batches an epoch
+    change(SMALL, epochs=2, objective=with_term(Bomb(0))).fit(two_epochs, *rows)
     assert torch.equal(weights(model), weights(two_epochs))
     assert not model.training
     assert not torch.equal(weights(model), weights(fresh()))
@@ -75,8 +77,8 @@ def test_weights_that_the_last_update_of_an_epoch_broke_are_not_called_good(
 ) -> None:
     model, before = fresh(), fresh()
     with pytest.raises(NonFiniteLossError):
-        replace(SMALL, objective=with_term(Spike(at))).fit(model, *rows)
-    replace(SMALL, epochs=(at - 1) // 3, objective=with_term(Bomb(0))).fit(before, *rows)
+        change(SMALL, objective=with_term(Spike(at))).fit(model, *rows)
+    change(SMALL, epochs=(at - 1) // 3, objective=with_term(Bomb(0))).fit(before, *rows)
     assert torch.equal(weights(model), weights(before))
 
 
@@ -87,7 +89,7 @@ def test_the_weights_that_are_kept_give_a_finite_loss_when_the_learning_rate_is_
     models = [mlp(3, 3, seed=i) for i in range(size)]
     wild = partial(torch.optim.SGD, lr=1e30)
     with pytest.raises(NonFiniteLossError):
-        replace(SMALL, batch_size=48, optimizer=wild, constraints=None).fit(models, rows[0].float(), rows[1])
+        change(SMALL, batch_size=48, optimizer=wild, constraints=None).fit(models, rows[0].float(), rows[1])
     for model in models:
         assert nn.functional.cross_entropy(model(rows[0].float()), rows[1]).isfinite()
 
@@ -96,24 +98,24 @@ def test_in_a_population_only_that_model_stops_and_the_others_end_as_if_alone(
     rows: Rows, fresh: Fresh, weights: Vector
 ) -> None:
     together = [fresh(i) for i in range(3)]
-    trainer = replace(SMALL, seed=[3, 4, 5])
+    trainer = change(SMALL, seed=[3, 4, 5])
     with pytest.warns(RuntimeWarning, match=r"model 1 stopped early: .*epoch 2, batch 1, term bomb"):
-        history = replace(trainer, objective=with_term(Bomb(4, model=1))).fit(together, *rows)
+        history = change(trainer, objective=with_term(Bomb(4, model=1))).fit(together, *rows)
     assert list(history.failures) == [1]
     assert len(history.records) == 4
     for i, epochs in ((0, 4), (1, 1), (2, 4)):
         alone = fresh(i)
-        replace(trainer, seed=3 + i, epochs=epochs).fit(alone, *rows)
+        change(trainer, seed=3 + i, epochs=epochs).fit(alone, *rows)
         torch.testing.assert_close(weights(together[i]), weights(alone), rtol=1e-8, atol=1e-10)
 
 
 def test_a_population_all_of_whose_models_fail_raises(rows: Rows, fresh: Fresh, weights: Vector) -> None:
     def bomb(state: TermState) -> Tensor:
-        return state.yloss.mean(-1) * torch.inf
+        return state["x"].loss.mean(-1) * torch.inf
 
     pair = [fresh(0), fresh(1)]
     with pytest.raises(NonFiniteLossError, match="epoch 1, batch 1, term bomb"):
-        replace(SMALL, objective=with_term(bomb)).fit(pair, *rows)
+        change(SMALL, objective=with_term(bomb)).fit(pair, *rows)
     assert all(torch.equal(weights(model), weights(fresh(i))) for i, model in enumerate(pair))
 
 
@@ -123,10 +125,10 @@ def test_skipping_leaves_out_just_that_update(rows: Rows, fresh: Fresh, weights:
         return yloss(state) * (torch.nan if len(calls) == 2 else 1.0)
 
     calls: list[None] = []
-    trainer = replace(SMALL, batch_size=48, epochs=3, on_nonfinite="skip")  # one update an epoch
+    trainer = change(SMALL, batch_size=48, epochs=3, on_nonfinite="skip")  # one update an epoch
     skipped, two_updates = fresh(), fresh()
-    history = replace(trainer, objective=Objective({"yloss": (1.0, sometimes_nan)})).fit(skipped, *rows)
-    replace(trainer, objective=Objective({"yloss": (1.0, yloss)}), epochs=2).fit(two_updates, *rows)
+    history = change(trainer, objective=CounterfactualMethod({"yloss": (1.0, sometimes_nan)})).fit(skipped, *rows)
+    change(trainer, objective=CounterfactualMethod({"yloss": (1.0, yloss)}), epochs=2).fit(two_updates, *rows)
     assert torch.equal(weights(skipped), weights(two_updates))
     assert [record[0] != record[0] for record in history["loss"]] == [False, True, False]
     assert history.failures == {}
@@ -157,17 +159,17 @@ def test_models_that_cannot_be_stacked_are_trained_one_by_one_with_a_warning(
     build = build or fresh
     together, alone = [build(0), build(1)], [build(0), build(1)]
     tau = [0.6, 0.8]
-    trainer = replace(SMALL, **changes)
+    trainer = change(SMALL, **changes)
     torch.manual_seed(0)
     with pytest.warns(UserWarning, match=f"training 2 models one by one: {reason}"):
-        history = replace(
+        history = change(
             trainer, seed=[3, 4], objective=ct(lambda_div=[0.1, 0.9]), generator=eccco(n_steps=10, tau=tau), epsilon=tau
         ).fit(together, *rows)
     torch.manual_seed(0)
     for i, model in enumerate(alone):
         search = eccco(n_steps=10, tau=tau[i])
         settings = {"objective": ct(lambda_div=[0.1, 0.9][i]), "generator": search, "epsilon": tau[i]}
-        single = replace(trainer, seed=3 + i, **settings).fit(model, *rows)
+        single = change(trainer, seed=3 + i, **settings).fit(model, *rows)
         assert torch.equal(weights(together[i]), weights(model))
         assert [record[i] for record in history["yloss"]] == [record[0] for record in single["yloss"]]
     assert reason in history.one_by_one
@@ -177,7 +179,7 @@ def test_models_that_cannot_be_stacked_are_trained_one_by_one_with_a_warning(
 def test_one_by_one_a_model_that_fails_keeps_its_place_in_the_history(rows: Rows, weights: Vector) -> None:
     models = [mlp(3, 3, hidden=(8 + i,)).double() for i in range(2)]
     with pytest.warns() as caught:
-        history = replace(SMALL, objective=with_term(Bomb(4))).fit(models, *rows)
+        history = change(SMALL, objective=with_term(Bomb(4))).fit(models, *rows)
     assert any("one by one" in str(w.message) for w in caught)
     assert any("model 0 stopped early" in str(w.message) for w in caught)
     assert list(history.failures) == [0]

@@ -12,7 +12,7 @@ import typer
 from countertrain.cli.console import download_bar
 from countertrain.models.kernels import CompilerError
 from countertrain.training.ranks import RankLostError, Ranks, first_to_report, joined
-from countertrain.training.trainer import NonFiniteLossError
+from countertrain.training.trouble import NonFiniteLossError
 
 __all__ = ["app", "main", "run"]
 

@@ -1,18 +1,40 @@
-"""Functions as compiled code, where torch has a compiler to do so."""
+"""Every trick for speed, behind a plain name: layouts of memory, fused kernels, and what compiled code must be told.
 
-from collections.abc import Callable
-from functools import cache, wraps
+Each function here computes what its name says, whoever calls it; how, depends on whether torch is compiling. Nobody
+else asks.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache, reduce, wraps
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["CompilerError", "compile_seconds", "compiled", "find_compiler", "settled"]
+__all__ = [
+    "CompilerError",
+    "add_at_label",
+    "choose",
+    "compile_seconds",
+    "compiled",
+    "find_compiler",
+    "fused_adam",
+    "join_rows",
+    "lay_out_like",
+    "lay_rows_last",
+    "materialise",
+    "multiply_rows_last",
+    "pick_label",
+    "rows_last",
+    "zero_nan",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # hidden units of small models are never stored
 _INLINE: dict[str, Any] = {"realize_reads_threshold": 32, "realize_opcount_threshold": 200}
+_THIN = 4  # features or classes up to which compiled code does better without a matrix product
+_WIDE = 16  # features from which a look at all rows is cheaper than a copy of them
 
 
 class CompilerError(RuntimeError):
@@ -56,7 +78,12 @@ def find_compiler() -> str | None:
         return None
 
 
-def settled(x: Tensor) -> Tensor:
+def compile_seconds() -> float:
+    """What compiling has taken in this process so far."""
+    return float(torch._dynamo.utils.calculate_time_spent()["total_wall_time"])
+
+
+def materialise(x: Tensor) -> Tensor:
     """x itself, for no gradient to pass; compiled code stores it here, where else each reader would work it out anew.
 
     Between two layers of loops (all rows of all hidden units, say) that is the difference of one exp and of 32.
@@ -64,6 +91,89 @@ def settled(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, x.stride()) if torch.compiler.is_compiling() else x
 
 
-def compile_seconds() -> float:
-    """What compiling has taken in this process so far."""
-    return float(torch._dynamo.utils.calculate_time_spent()["total_wall_time"])
+def rows_last(x: Tensor) -> Tensor:
+    """x (..., n, D) as it was, lying in memory as (..., D, n)."""
+    return x.mT.contiguous().mT
+
+
+def lay_rows_last(x: Tensor) -> Tensor:
+    """x itself; compiled code, which reads a feature of several rows at once, gets (..., n, D) rows last."""
+    return materialise(rows_last(x)) if torch.compiler.is_compiling() and x.ndim == 3 else x
+
+
+def join_rows(x: Tensor, more: Tensor, *, last: bool) -> Tensor:
+    """Rows (P, b, *shape) and (P, m, *shape) as (P, b + m, *shape); `last` tells rows-last memory, see `rows_last`."""
+    if last and torch.compiler.is_compiling():  # it reads a feature of several rows at once
+        return torch.cat([x.mT, more.mT], dim=2).mT
+    return torch.cat([x, more], dim=1)
+
+
+def multiply_rows_last(weight: Tensor, bias: Tensor | None, h: Tensor) -> Tensor:
+    """(P, out, in) @ (P, in, n) + (P, out, 1)."""
+    if torch.compiler.is_compiling() and min(weight.shape[1:]) <= _THIN:
+        product = _multiply_thin(weight, h)
+        return product if bias is None else product + bias
+    return torch.bmm(weight, h) if bias is None else torch.baddbmm(bias, weight, h)
+
+
+def _multiply_thin(weight: Tensor, h: Tensor) -> Tensor:
+    """(P, out, in) @ (P, in, n) where one of both is thin, in terms that compiled code fuses with their neighbours."""
+    n_out, n_in = weight.shape[1:]
+    if n_in <= n_out:
+        return reduce(torch.add, [weight[:, :, i, None] * h[:, None, i] for i in range(n_in)])
+    return torch.stack([(weight[:, i, :, None] * h).sum(1) for i in range(n_out)], dim=1)
+
+
+def pick_label(values: Tensor, label: Tensor) -> Tensor:
+    """The value of each row's label: (..., K, n) values and (..., n) labels -> (..., n)."""
+    if torch.compiler.is_compiling():  # a look at every class, but of many rows at once
+        return torch.where(_is_label(values, label), values, 0.0).sum(-2)
+    return values.gather(-2, label.unsqueeze(-2)).squeeze(-2)
+
+
+def add_at_label(values: Tensor, label: Tensor, more: Tensor) -> Tensor:
+    """(..., K, n) values with (..., n) more at each row's label."""
+    if torch.compiler.is_compiling():
+        return torch.where(_is_label(values, label), values + more.unsqueeze(-2), values)
+    return values.scatter_add(-2, label.unsqueeze(-2), more.unsqueeze(-2))
+
+
+def _is_label(values: Tensor, label: Tensor) -> Tensor:
+    return label.unsqueeze(-2) == torch.arange(values.shape[-2], device=label.device).unsqueeze(-1)
+
+
+def zero_nan(x: Tensor) -> Tensor:
+    """x with 0 for what is not a number; x itself is written to where that is faster."""
+    if torch.compiler.is_compiling():
+        return torch.where(x == x, x, 0.0)
+    return x.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+
+
+def choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
+    """Rows of `these` (P, n, *shape) where `which` (P, n) says so, else of `those`; not copied where all agree."""
+    if those.device.type == "cpu" and those.shape[-1] > _WIDE and not torch.compiler.is_compiling():
+        if which.all():
+            return these
+        if not which.any():
+            return those
+    return torch.where(which.view(*which.shape, *[1] * (those.ndim - which.ndim)), these, those)
+
+
+def lay_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """The value as it was, lying in memory as the parameter does.
+
+    A fused optimiser walks through parameter, gradient and moments as if they lay alike, and looks at no strides. Under
+    vmap, or from a file, they need not: autograd may well hand back the transpose of what it computed.
+    """
+    return value if value.stride() == parameter.stride() else torch.empty_like(parameter).copy_(value)
+
+
+def fused_adam(parameters: Iterable[Tensor], *, lr: float) -> torch.optim.Optimizer:
+    """Adam as one kernel, where every parameter fills its piece of memory; a view with gaps is none of its business."""
+    parameters = list(parameters)
+    return torch.optim.Adam(parameters, lr=lr, fused=all(_is_dense(p) for p in parameters))
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Whether the numbers of x lie side by side in memory, in whatever order."""
+    return torch.empty_like(x).stride() == x.stride()

@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import reduce
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -11,30 +11,59 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from countertrain.models.kernels import multiply_rows_last
+
 __all__ = [
     "Model",
+    "Models",
     "NotStackableError",
     "Population",
     "Weight",
     "as_population",
-    "lay_out_like",
+    "full_precision",
     "member",
     "per_model",
-    "rows_last",
 ]
 
 Model = Callable[[Tensor], Tensor]
-"""(n, D) rows -> (n, K) logits, differentiable in the rows."""
+"""(n, *shape) rows -> (n, K) logits, differentiable in the rows."""
 
 Weight = float | Sequence[float] | Tensor
-"""A number for all models, a sequence with one number a model, or a tensor that broadcasts to (P, n)."""
+"""A number for all models, a sequence with one number per model, or a tensor that broadcasts to (P, n)."""
 
 _ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus,
     nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Identity,
 )  # fmt: skip
 
-_THIN = 4  # features or classes up to which compiled code does better without a matrix product
+
+@runtime_checkable
+class Models(Protocol):
+    """P models called as one: (P, n, *shape) rows -> (P, n, K) logits."""
+
+    @property
+    def batch_dependent(self) -> bool:
+        """Whether a row's logits depend on the rows beside it while the models train."""
+        ...
+
+    @property
+    def rows_last(self) -> bool:
+        """Whether (P, n, D) inputs should lie in memory as (P, D, n)."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        """Logits of every model for its own rows."""
+        ...
+
+    def trainable(self) -> list[Tensor]:
+        """The parameters that an optimiser should move."""
+        ...
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """The models as they decide inside: evaluation mode, full precision; afterwards each layer is as it was."""
+        ...
 
 
 class NotStackableError(ValueError):
@@ -42,7 +71,7 @@ class NotStackableError(ValueError):
 
 
 class Population:
-    """P models of one architecture: (P, n, D) rows -> (P, n, K) logits.
+    """P models of one architecture: (P, n, *shape) rows -> (P, n, K) logits.
 
     For P > 1 the parameters are stacked copies with a leading axis P, and `write_back` brings them home to
     the modules; for P = 1 they are the module's own. Chains of linear layers and element-wise activations run
@@ -81,7 +110,7 @@ class Population:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of every model for its own rows."""
-        if self._chain is not None:
+        if self._chain is not None and x.ndim == 3:
             return self._run_chain(x)
         if len(self.modules) == 1:
             return self.modules[0](x[0]).unsqueeze(0)  # type: ignore[no-any-return]  # a module returns Any
@@ -101,8 +130,8 @@ class Population:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """The layers that a call looks at in evaluation mode inside; afterwards each is as it was."""
-        with _mode(self._running, training=False):
+        """The models as they decide inside: evaluation mode, full precision; afterwards each layer is as it was."""
+        with _mode(self._running, training=False), full_precision():
             yield
 
     @contextmanager
@@ -124,11 +153,7 @@ class Population:
             if len(self.modules) == 1:
                 weight = weight.unsqueeze(0)
             column = None if bias is None else bias.view(len(self.modules), -1, 1)
-            if torch.compiler.is_compiling() and min(weight.shape[1:]) <= _THIN:
-                h = _thin_product(weight, h)
-                h = h if column is None else h + column
-            else:
-                h = torch.bmm(weight, h) if column is None else torch.baddbmm(column, weight, h)
+            h = multiply_rows_last(weight, column, h)
         return h.transpose(-1, -2)
 
     def _run_vmap(self, x: Tensor) -> Tensor:
@@ -139,14 +164,14 @@ class Population:
 
     @torch.no_grad()
     def verify(self, x: Tensor) -> None:
-        """Compare the stacked models with plain calls on a few rows x (n, D); refuse to go on if they differ."""
+        """Compare the stacked models with plain calls on a few rows x (n, *shape); refuse to go on if they differ."""
         try:
             everyone = [*self._running, *(layer for module in self.modules[1:] for layer in module.modules())]
             with _mode(everyone, training=False):
-                together = self(x.expand(len(self), -1, -1))
+                together = self(x.expand(len(self), *x.shape))
                 alone = torch.stack([module(x) for module in self.modules])
             with self.training():
-                self(x.expand(len(self), -1, -1))  # vmap refuses random numbers
+                self(x.expand(len(self), *x.shape))  # vmap refuses random numbers
             probe = copy.deepcopy(self.modules[0]).train()
             with torch.random.fork_rng():
                 probe(x)
@@ -156,6 +181,20 @@ class Population:
             raise NotStackableError("stacked it gives other logits than alone")
         if any(not torch.equal(self.modules[0].get_buffer(name), buffer) for name, buffer in probe.named_buffers()):
             raise NotStackableError("it changes its buffers while it trains")
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """No autocast inside.
+
+    Autocast keeps the weights that it has cast until its outermost block ends; those that were cast without a gradient,
+    in a search, would be used for training afterwards, and nothing be learnt.
+    """
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    with ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager
@@ -185,20 +224,22 @@ class _Function:
     def __call__(self, x: Tensor) -> Tensor:
         return self._function(x[0]).unsqueeze(0)
 
+    def trainable(self) -> list[Tensor]:
+        return []
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        yield
+        with full_precision():
+            yield
 
 
-def as_population(model: Model | Sequence[nn.Module] | Population) -> "Population | _Function":
-    """A population from a module, a list of modules, or any callable (n, D) -> (n, K)."""
-    if isinstance(model, Population):
-        return model
+def as_population(model: Model | Models | Sequence[nn.Module]) -> Models:
+    """A population from a module, a list of modules, or any callable (n, *shape) -> (n, K)."""
     if isinstance(model, nn.Module):
         return Population([model])
     if isinstance(model, Sequence):
         return Population(model)
-    return _Function(model)
+    return model if isinstance(model, Models) else _Function(model)
 
 
 def per_model(weight: Weight, size: int, like: Tensor) -> float | Tensor:
@@ -210,7 +251,7 @@ def per_model(weight: Weight, size: int, like: Tensor) -> float | Tensor:
         return weight
     if isinstance(weight, Sequence):
         if len(weight) != size:
-            raise ValueError(f"a sequence of weights needs one number a model, {size} of them; got {len(weight)}")
+            raise ValueError(f"a sequence of weights needs one number per model, {size} of them; got {len(weight)}")
         return torch.tensor(weight, dtype=like.dtype, device=like.device).unsqueeze(-1)  # (P, 1)
     return float(weight)
 
@@ -220,20 +261,6 @@ def member(weight: Weight, i: int) -> float | Tensor:
     if isinstance(weight, Tensor):
         return weight if weight.ndim == 0 else weight[i]
     return weight[i] if isinstance(weight, Sequence) else weight
-
-
-def lay_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """The value as it was, lying in memory as the parameter does.
-
-    A fused optimiser walks through parameter, gradient and moments as if they lay alike, and looks at no strides. Under
-    vmap, or from a file, they need not: autograd may well hand back the transpose of what it computed.
-    """
-    return value if value.stride() == parameter.stride() else torch.empty_like(parameter).copy_(value)
-
-
-def rows_last(x: Tensor) -> Tensor:
-    """x (..., n, D) as it was, lying in memory as (..., D, n)."""
-    return x.mT.contiguous().mT
 
 
 def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None:
@@ -258,14 +285,6 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
         return None
     used = [name for layer in chain if isinstance(layer, tuple) for name in layer if name]
     return chain if set(used) == names and len(used) == len(names) else None  # tied weights: a plain call
-
-
-def _thin_product(weight: Tensor, h: Tensor) -> Tensor:
-    """(P, out, in) @ (P, in, n) where one of both is thin, in terms that compiled code fuses with their neighbours."""
-    n_out, n_in = weight.shape[1:]
-    if n_in <= n_out:
-        return reduce(torch.add, [weight[:, :, i, None] * h[:, None, i] for i in range(n_in)])
-    return torch.stack([(weight[:, i, :, None] * h).sum(1) for i in range(n_out)], dim=1)
 
 
 def _hooked(layer: nn.Module) -> bool:

@@ -28,8 +28,9 @@ class Stride:
     """A step rule: down the gradient, always equally far, so that steep and flat models take about as many steps."""
 
     length: float
+    draws = False
 
-    def init(self, z: Tensor) -> Memory:
+    def init(self, z: Tensor, seed: Tensor) -> Memory:
         """Nothing to remember."""
         return ()
 

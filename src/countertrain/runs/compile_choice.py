@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from countertrain.models.kernels import find_compiler
 from countertrain.runs.settings import Settings
-from countertrain.training.trainer import default_n_ce
+from countertrain.training.ct import default_n_ce
 
 __all__ = ["choose_compiled", "seconds_saved"]
 

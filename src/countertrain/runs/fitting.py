@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from countertrain.models.architectures import Ensemble, mlp
+from countertrain.models.kernels import fused_adam
 from countertrain.models.population import Population
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, revise
@@ -25,9 +26,12 @@ from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import fit_vae
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import suggestion
+from countertrain.training.ct import advloss, yloss
+from countertrain.training.FIXME import Objective
 from countertrain.training.history import History
-from countertrain.training.objective import Objective, Term, advloss, ar, bl, cd, ct, yloss
-from countertrain.training.trainer import CounterfactualTrainer, fused_adam
+from countertrain.training.method import Term
+from countertrain.training.methods import ar, bl, cd, ct
+from countertrain.training.trainer import CounterfactualTrainer
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier

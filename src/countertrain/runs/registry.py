@@ -8,6 +8,7 @@ from torch import nn
 from countertrain import models
 from countertrain.constraints import Constraints
 from countertrain.evaluation.protocol import Protocol
+from countertrain.models.kernels import fused_adam
 from countertrain.runs.settings import Settings
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, revise
@@ -15,8 +16,8 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE
 from countertrain.tables import Dataset
-from countertrain.training.objective import Objective, ar, bl, cd, ct
-from countertrain.training.trainer import CounterfactualTrainer, fused_adam
+from countertrain.training.methods import ar, bl, cd, ct
+from countertrain.training.trainer import CounterfactualTrainer
 
 __all__ = ["VARYING", "build_constraints", "build_generator", "build_models", "build_protocol", "build_trainer"]
 

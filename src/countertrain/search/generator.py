@@ -2,19 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
-from countertrain.models.kernels import compiled, settled
-from countertrain.models.population import Model, Population, Weight, as_population, member, per_model, rows_last
-from countertrain.search.losses import add_to_label, cross_entropy, energy, log_probabilities, of_label
-from countertrain.search.pool import Pool, choose, joined
+from countertrain.models.kernels import add_at_label, choose, compiled, materialise, pick_label, rows_last, zero_nan
+from countertrain.models.population import Model, Models, Weight, as_population, member, per_model
+from countertrain.search.checks import check_search, check_targets, wrong_logits
+from countertrain.search.losses import cross_entropy, energy, log_probabilities
+from countertrain.search.penalties import CrossEntropy
+from countertrain.search.pool import Pool, join_pools
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
-from countertrain.search.state import Counterfactuals, Memory, Penalty, SearchState, StateSpace, StepRule
+from countertrain.search.starts import Factual
+from countertrain.search.state import (
+    Counterfactuals,
+    Memory,
+    Penalty,
+    SearchState,
+    Slopes,
+    Start,
+    StateSpace,
+    StepRule,
+)
+from countertrain.search.streams import seeds_of_rows
 
 __all__ = ["Generator"]
 
@@ -23,122 +36,168 @@ _BUDGET_COMPILED = 2**23  # compiled code stores less on its way and costs more 
 _BLOCK = 3  # steps between two looks at how many rows still move, after as many single ones: many rows mature at once
 _WORTH_IT = 0.85  # shrink the active set once it would be at most this share of its size
 
+Part = TypeVar("Part")
+
 
 @dataclass(frozen=True)
 class Generator:
-    """A counterfactual generator: penalties with weights, a state space, a step rule, T and tau.
+    """A counterfactual generator: a loss, penalties with weights, a state space, a step rule, a start, T and tau.
 
-    Calling it descends on cross-entropy + sum of weighted penalties for each row by itself, Eq. (general).
+    Calling it descends on loss + sum of weighted penalties for each row by itself, Eq. (general). Attacks and samplers
+    are other compositions of the same parts.
     """
 
     penalties: Sequence[tuple[Weight, Penalty]]
+    loss: Penalty | None = field(default_factory=CrossEntropy)
     space: StateSpace = field(default_factory=FeatureSpace)
     rule: StepRule = field(default_factory=SGD)
+    start: Start = field(default_factory=Factual)
     n_steps: int = 30
     """T, the most steps that a row may make."""
-    tau: Weight = 0.75
-    """tau, the probability of the target class at which a counterfactual is mature."""
+    tau: Weight | None = 0.75
+    """tau, the probability of the target class at which a counterfactual is mature; None: every row makes T steps."""
+    radius: float | None = None
+    """How far any feature may go from its factual; None: as far as the constraints allow."""
     compiled: bool = False
     """Run the steps as compiled code: some seconds at first, then several times faster for small models."""
 
     def __post_init__(self) -> None:
         if self.n_steps < 0:
             raise ValueError(f"n_steps must be at least 0; got {self.n_steps}")
-        tau = torch.as_tensor(self.tau)
-        if not ((tau > 0) & (tau < 1)).all():
-            raise ValueError(f"tau must lie strictly between 0 and 1; got {self.tau}")
+        if self.tau is not None:
+            tau = torch.as_tensor(self.tau)
+            if not ((tau > 0) & (tau < 1)).all():
+                raise ValueError(f"tau must lie strictly between 0 and 1; got {self.tau}")
 
     def __call__(
         self,
-        model: Model | Sequence[nn.Module] | Population,
+        model: Model | Models | Sequence[nn.Module],
         factual: Tensor,
         target: Tensor,
         *,
         constraints: Constraints | None = None,
         epsilon: Weight = 0.3,
+        seed: int | Tensor = 0,
     ) -> Counterfactuals:
-        """Search a counterfactual for each factual (n, D), or (P, n, D) for a population of P models.
+        """Search a counterfactual for each factual (n, *shape) of target classes (n,); with P models, (P, n, *shape).
 
         The model runs in evaluation mode and is left as it was; no gradient of its parameters is touched.
-        Nascent counterfactuals are the last iterates with every feature within `epsilon` of the factual.
+        Nascent counterfactuals are the last iterates with every feature within `epsilon` of the factual. Where random
+        numbers are drawn, each row has a stream of its own, from `seed` and its numbers, or from a seed (P, n) per row.
         """
         population = as_population(model)
-        stacked = factual.ndim == 3
-        _check_rows(factual, target, len(population), constraints)
+        check_search(factual, target, len(population), constraints)
+        stacked = target.ndim == 2
         if not stacked:
             factual, target = factual.unsqueeze(0), target.unsqueeze(0)
-        size, n, d = factual.shape
-        rows = max(1, (_BUDGET_COMPILED if self.compiled else _BUDGET) // (size * max(d, 32)))
+        if constraints is not None:
+            constraints = constraints.for_shape(factual.shape[2:])
+        budget = _BUDGET_COMPILED if self.compiled else _BUDGET
+        rows = max(1, budget // (len(factual) * max(factual.shape[2:].numel(), 32)))
         with population.evaluating(), torch.no_grad():
-            if n:
-                _check_classes(population, factual, target)
-            found = [
+            if target.numel():
+                check_targets(population, factual, target)
+            pools = [
                 self._walk(
-                    population, self._start(population, factual, target, constraints, epsilon, part), constraints
+                    population, self._enter(population, factual, target, constraints, epsilon, seed, part), constraints
                 )
-                for part in (slice(first, first + rows) for first in range(0, max(n, 1), rows))
+                for part in (slice(first, first + rows) for first in range(0, max(target.shape[1], 1), rows))
             ]
-        result = Counterfactuals(factual, target, *(joined(found, f) for f in ("x", "nascent", "mature", "n_steps")))
+        found = Counterfactuals(factual, target, *(join_pools(pools, f) for f in ("x", "nascent", "mature", "n_steps")))
         if stacked:
-            return result
-        return Counterfactuals(**{f.name: getattr(result, f.name).squeeze(0) for f in fields(result)})
+            return found
+        return Counterfactuals(**{f.name: getattr(found, f.name).squeeze(0) for f in fields(found)})
 
-    def member(self, i: int) -> "Generator":
+    def bind(self, x: Tensor, y: Tensor) -> Self:
+        """The generator with every part that needs data shown the training rows x (n, *shape) and their classes y."""
+        return replace(
+            self,
+            loss=_bind(self.loss, x, y),
+            penalties=tuple((weight, _bind(penalty, x, y)) for weight, penalty in self.penalties),
+            space=_bind(self.space, x, y),
+            rule=_bind(self.rule, x, y),
+            start=_bind(self.start, x, y),
+        )
+
+    def member(self, i: int) -> Self:
         """The generator of model i of a population alone."""
         penalties = tuple((member(weight, i), penalty) for weight, penalty in self.penalties)
-        return replace(self, penalties=penalties, tau=member(self.tau, i))
+        return replace(self, penalties=penalties, tau=None if self.tau is None else member(self.tau, i))
 
-    def _start(
+    def _enter(
         self,
-        population: Any,
+        population: Models,
         factual: Tensor,
         target: Tensor,
         constraints: Constraints | None,
         epsilon: Weight,
+        seed: int | Tensor,
         part: slice,
     ) -> Pool:
         """The pool of some of the rows, before the first step."""
         size = len(factual)
-        factual, target = factual[:, part], target[:, part]
-        if population.rows_last:
-            factual = rows_last(factual)
+        lay_out = rows_last if population.rows_last and factual.ndim == 3 else _keep
+        own = torch.clone if self.compiled else _keep  # compiled code would tell apart who shares a tensor with whom
+        factual, target = lay_out(factual[:, part]), target[:, part]
 
         def share(weight: Weight) -> float | Tensor:
             value = per_model(weight, size, factual)
             return value[:, part] if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] > 1 else value
 
-        own = torch.clone if self.compiled else _itself  # compiled code would tell apart who shares a tensor with whom
-        z = own(self.space.encode(factual))
-        low, high = (None, None) if constraints is None else constraints.rows(part).to(factual).box(factual)
-        if population.rows_last and low is not None and high is not None:
-            low, high = rows_last(low), rows_last(high)
+        low, high = self._box(factual, None if constraints is None else constraints.rows(part).to(factual))
+        seeds = self._seeds(factual, seed[..., part] if isinstance(seed, Tensor) else seed)
+        z = self.space.encode(self.start(factual, seeds))
+        x = self.space.decode(z)
+        if x is not factual:  # a factual outside the domain stays there until it moves
+            x = _project(lay_out(x), low, high, constraints)
+        # p >= tau, said of the loss: p = exp(-yloss); a loss is never below 0
+        limit = torch.tensor(-1.0) if self.tau is None else -torch.as_tensor(share(self.tau)).log()
         return Pool(
-            z=z,
-            x=own(factual),
+            z=own(z),
+            x=own(x),
             factual=factual,
             target=target,
-            low=low,
-            high=high,
+            low=None if low is None else lay_out(low),
+            high=None if high is None else lay_out(high),
             nascent=own(factual),
             mature=torch.zeros_like(target, dtype=torch.bool),
             n_steps=torch.zeros_like(target),
-            memory=self.rule.init(z),
-            # p >= tau, said of the loss: p = exp(-yloss)
-            limit=-torch.as_tensor(share(self.tau), dtype=factual.dtype, device=factual.device).log(),
+            memory=self.rule.init(z, seeds),
+            limit=limit.to(factual),
             epsilon=share(epsilon),
             weights=tuple(share(weight) for weight, _ in self.penalties),
         )
 
-    def _walk(self, population: Any, pool: Pool, constraints: Constraints | None) -> Pool:
+    def _box(self, factual: Tensor, constraints: Constraints | None) -> tuple[Tensor | None, Tensor | None]:
+        """Lowest and highest value that each feature may take, if there are any."""
+        low, high = (None, None) if constraints is None else constraints.box(factual)
+        if self.radius is None:
+            return low, high
+        ball = factual - self.radius, factual + self.radius
+        return (
+            ball[0] if low is None else torch.maximum(low, ball[0]),
+            ball[1] if high is None else torch.minimum(high, ball[1]),
+        )
+
+    def _seeds(self, factual: Tensor, seed: int | Tensor) -> Tensor:
+        """A seed for each row, (P, n), where anything draws; else one that nobody looks at."""
+        if not (self.start.draws or self.rule.draws):
+            return factual.new_zeros((1, 1), dtype=torch.int64)
+        if isinstance(seed, Tensor):
+            return seed.expand(factual.shape[:2])
+        return seeds_of_rows(factual, seed)
+
+    def _walk(self, population: Models, pool: Pool, constraints: Constraints | None) -> Pool:
+        """All steps of a pool; rows that mature stay where they are, and leave it once they are many."""
         if not pool.target.numel():
             return pool
         advance = compiled(Generator._advance) if self.compiled else Generator._advance
-        if not isinstance(self.space, FeatureSpace):  # else the walk starts at the factual itself
-            pool = replace(pool, x=self._placed(pool, pool.z, constraints))
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
         for first, n in _blocks(self.n_steps):
             k: Any = torch.tensor(float(first)) if self.compiled else first
             pool = advance(self, population, pool, constraints, k, n)
+            if self.tau is None:
+                continue
             moving = int((~pool.mature).sum(-1).max())
             if moving == 0:
                 return pool.put_into(everyone, where)
@@ -147,78 +206,79 @@ class Generator:
                 rows = pool.mature.byte().argsort(dim=1, stable=True)[:, :moving]
                 where = rows if where is None else where.gather(1, rows)
                 pool = pool.take(rows)
-        yloss = cross_entropy(population(pool.x), pool.target)
-        pool = pool.seen(yloss, (pool.x - pool.factual).abs())  # the last iterate may have matured
-        return pool.put_into(everyone, where)
+        # the last iterate may have matured
+        yloss = pool.limit + 1 if self.tau is None else cross_entropy(population(pool.x), pool.target)
+        return pool.look(yloss, pool.x - pool.factual).put_into(everyone, where)
 
-    def _advance(self, population: Any, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
+    def _advance(self, population: Models, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
-        for k in range(n):
+        for k in range(first, first + n) if isinstance(first, int) else [first + i for i in range(n)]:
             with torch.enable_grad():
                 x = pool.x.detach().requires_grad_()
                 logits = population(x)  # (P, n, K)
             if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
-                raise _shapes(logits, pool.target)
-            state = pool.state(settled(logits.detach()), first + k, self.n_steps)
-            log_p = log_probabilities(state.logits)  # (P, K, n)
-            by_logits, by_x = self._slopes(pool.weights, state, log_p)
-            (grad,) = torch.autograd.grad(logits, x, settled(by_logits).transpose(1, 2))
+                raise wrong_logits(logits, pool.target)
+            state = pool.state(materialise(logits.detach()), k, self.n_steps)
+            by_logits, by_x = self._slopes(pool.weights, state)
+            (grad,) = torch.autograd.grad(logits, x, materialise(by_logits).transpose(1, 2))
             for weight, slopes in by_x:
-                grad = _added(grad, weight, slopes)
-            pool = pool.seen(of_label(log_p, pool.target).neg(), state.change.abs())
-            z, memory = self._moved(pool, grad, first + k)
-            x = choose(pool.mature, pool.x, self._placed(pool, z, constraints))  # mature rows stay where they are
-            pool = replace(pool, z=z, x=settled(x), memory=memory, n_steps=pool.n_steps + ~pool.mature)
+                grad = _add(grad, weight, slopes)
+            pool = pool.look(pick_label(state.log_p, pool.target).neg(), state.change)
+            z, memory = self._move(pool, grad, k)
+            x = _project(self.space.decode(z), pool.low, pool.high, constraints)
+            x = choose(pool.mature, pool.x, x)  # mature rows stay where they are
+            pool = replace(pool, z=z, x=materialise(x), memory=memory, n_steps=pool.n_steps + ~pool.mature)
         return pool
 
     def _slopes(
-        self, weights: Sequence[float | Tensor], state: SearchState, log_p: Tensor
+        self, weights: Sequence[float | Tensor], state: SearchState
     ) -> tuple[Tensor, list[tuple[float | Tensor, Tensor]]]:
-        """Derivatives of the search objective at each row: by its logits, (P, K, n), and beside them by x, (P, n, D).
+        """Derivatives of the search objective at each row: by its logits, (P, K, n), and beside them by x.
 
         The latter come with their weights. Only the model itself is left to autograd, and what penalties do not know of
         their derivatives.
         """
-        by_energy: float | Tensor = 1.0  # cross-entropy is the logsumexp of the logits plus the energy
-        by_logits, by_x = log_p.exp(), []
-        for weight, (_, penalty) in zip(weights, self.penalties, strict=True):
+        terms: list[tuple[float | Tensor, Penalty]] = [] if self.loss is None else [(1.0, self.loss)]
+        terms += [(weight, penalty) for weight, (_, penalty) in zip(weights, self.penalties, strict=True)]
+        by_energy: float | Tensor = 0.0
+        by_logits: Tensor | None = None
+        by_x: list[tuple[float | Tensor, Tensor]] = []
+        for weight, term in terms:
             if isinstance(weight, float) and not weight:
                 continue
-            if hasattr(penalty, "slopes"):
-                slopes = penalty.slopes(state)
-                if slopes.by_energy is not None:
-                    by_energy = weight * slopes.by_energy + by_energy
-                more = slopes.by_x
-            else:
-                more, logits = _differentiated(penalty, state)
-                by_logits = by_logits if logits is None else _added(by_logits.mT, weight, logits).mT
-            by_x += [] if more is None else [(weight, more)]
+            slopes: Slopes = term.slopes(state) if hasattr(term, "slopes") else _differentiate(term, state)
+            if slopes.by_energy is not None:
+                by_energy = weight * slopes.by_energy + by_energy
+            if slopes.by_logits is not None:
+                more = slopes.by_logits if weight == 1.0 else _times(weight, slopes.by_logits)
+                by_logits = more if by_logits is None else by_logits + more
+            if slopes.by_x is not None:
+                by_x.append((weight, slopes.by_x))
         drop = by_energy if isinstance(by_energy, Tensor) else torch.full_like(state.energy, by_energy)
-        return add_to_label(by_logits, state.target, drop.neg()), by_x
+        by_logits = torch.zeros_like(state.log_p) if by_logits is None else by_logits
+        return add_at_label(by_logits, state.target, drop.neg().expand_as(state.energy)), by_x
 
-    def _placed(self, pool: Pool, z: Tensor, constraints: Constraints | None) -> Tensor:
-        """The admissible row of each state z."""
-        x = z if isinstance(self.space, FeatureSpace) else self.space.decode(z)
-        if constraints is None:
-            return x
-        assert pool.low is not None
-        assert pool.high is not None
-        return constraints.project_into(x, pool.low, pool.high)
-
-    def _moved(self, pool: Pool, grad: Tensor, k: int) -> tuple[Tensor, Memory]:
+    def _move(self, pool: Pool, grad: Tensor, k: int) -> tuple[Tensor, Memory]:
         """The states one step on; those of mature rows no longer matter."""
-        if not isinstance(self.space, FeatureSpace):  # pull the gradient back through the decoder
-            if pool.low is not None and pool.high is not None:
-                grad = grad.masked_fill(pool.low >= pool.high, 0.0)  # pinned features do not pull
-            with torch.enable_grad():
-                z = pool.z.detach().requires_grad_()
-                (grad,) = torch.autograd.grad(self.space.decode(z), z, grad)
+        grad = self.space.pull_back(pool.z, grad, pool.low, pool.high)
         delta, memory = self.rule.step(grad, pool.memory, k)
-        return _without_nan(delta).add_(self.space.settle(pool.z, pool.x)), memory
+        return zero_nan(delta).add_(self.space.settle(pool.z, pool.x)), memory
 
 
-def _itself(x: Tensor) -> Tensor:
+def _bind(part: Part, x: Tensor, y: Tensor) -> Part:
+    """A part that has seen the training rows, if it wants to."""
+    return part.bind(x, y) if hasattr(part, "bind") else part
+
+
+def _keep(x: Tensor) -> Tensor:
     return x
+
+
+def _project(x: Tensor, low: Tensor | None, high: Tensor | None, constraints: Constraints | None) -> Tensor:
+    """The admissible row next to x, within a box if there is one."""
+    if constraints is not None and low is not None and high is not None:
+        return constraints.project_into(x, low, high)
+    return x if low is None else x.clamp(low, high)
 
 
 def _blocks(n_steps: int) -> Iterator[tuple[int, int]]:
@@ -230,68 +290,32 @@ def _blocks(n_steps: int) -> Iterator[tuple[int, int]]:
         step += n
 
 
-def _differentiated(penalty: Penalty, state: SearchState) -> tuple[Tensor | None, Tensor | None]:
-    """Derivatives of a penalty by x, (P, n, D), and by the logits, (P, n, K); None where it does not depend on them."""
+def _differentiate(penalty: Penalty, state: SearchState) -> Slopes:
+    """Derivatives of a penalty by x and by the logits, by autograd; None where it does not depend on them."""
     with torch.enable_grad():
         x, logits = state.x.detach().requires_grad_(), state.logits.detach().requires_grad_()
-        e = energy(logits, state.target)
-        loss = penalty(replace(state, x=x, logits=logits, energy=e, change=x - state.factual))
+        seen = replace(
+            state,
+            x=x,
+            logits=logits,
+            log_p=log_probabilities(logits),
+            energy=energy(logits, state.target),
+            change=x - state.factual,
+        )
+        loss = penalty(seen)
         if not loss.requires_grad:
-            return None, None
+            return Slopes()
         by_x, by_logits = torch.autograd.grad(loss, (x, logits), torch.ones_like(loss), allow_unused=True)
-    return by_x, by_logits
+    return Slopes(by_x=by_x, by_logits=None if by_logits is None else by_logits.transpose(1, 2))
 
 
-def _added(total: Tensor, weight: float | Tensor, slopes: Tensor) -> Tensor:
-    """total + weight * slopes, both (P, n, ...), the weight one for all rows or one a row."""
+def _times(weight: float | Tensor, by_logits: Tensor) -> Tensor:
+    """(P, K, n) slopes times a weight for all rows, or (P, n) one per row."""
+    return by_logits * (weight if isinstance(weight, float) else weight.unsqueeze(-2))
+
+
+def _add(total: Tensor, weight: float | Tensor, slopes: Tensor) -> Tensor:
+    """total + weight * slopes, both (P, n, *shape), the weight one for all rows or one per row."""
     if isinstance(weight, float):
         return torch.add(total, slopes, alpha=weight)
-    return torch.addcmul(total, weight.unsqueeze(-1), slopes)
-
-
-def _without_nan(delta: Tensor) -> Tensor:
-    """The steps, in place where that is faster, with 0 for what is not a number."""
-    if torch.compiler.is_compiling():
-        return torch.where(delta == delta, delta, 0.0)
-    return delta.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-
-
-def _check_rows(factual: Tensor, target: Tensor, size: int, constraints: Constraints | None) -> None:
-    if factual.ndim not in (2, 3) or (factual.ndim == 2 and size > 1):
-        wanted = "(n, D)" if size == 1 else f"({size}, n, D)"
-        raise ValueError(f"factual must have shape {wanted}; got {tuple(factual.shape)}")
-    if factual.ndim == 3 and len(factual) != size:
-        raise ValueError(f"factual must have one block of rows a model, {size}; got {len(factual)}")
-    if target.shape != factual.shape[:-1]:
-        raise ValueError(
-            f"target must have shape {tuple(factual.shape[:-1])}, one class per factual; got {tuple(target.shape)}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(f"target must hold class numbers as int64; got {target.dtype}")
-    if not factual.is_floating_point():
-        raise TypeError(f"factual must hold floats; got {factual.dtype}")
-    if not torch.isfinite(factual).all():
-        raise ValueError(f"factual must be finite; {int((~torch.isfinite(factual)).sum())} entries are NaN or infinite")
-    if constraints is not None and constraints.n_features != factual.shape[-1]:
-        raise ValueError(f"constraints are for {constraints.n_features} features, but factual has {factual.shape[-1]}")
-    if constraints is not None and constraints.n_rows not in (None, factual.shape[-2]):
-        raise ValueError(f"constraints are for {constraints.n_rows} rows, but factual has {factual.shape[-2]}")
-
-
-def _shapes(logits: Tensor, target: Tensor) -> ValueError:
-    return ValueError(
-        f"the model must map (n, D) rows to (n, K) logits; for {target.shape[1]} row{'s'[: target.shape[1] - 1]} it "
-        f"returned {tuple(logits.shape[1:])}"
-    )
-
-
-def _check_classes(population: Any, factual: Tensor, target: Tensor) -> None:
-    """Targets are classes of the model, as one row shows."""
-    logits = population(factual[:, :1])
-    if logits.shape[:2] != (len(target), 1) or logits.ndim != 3:
-        raise _shapes(logits, target[:, :1])
-    if target.min() < 0 or target.max() >= logits.shape[-1]:
-        raise ValueError(
-            f"target must lie in 0..{logits.shape[-1] - 1}, the classes of the model; "
-            f"got {int(target.min())}..{int(target.max())}"
-        )
+    return torch.addcmul(total, weight.view(*weight.shape, *[1] * (total.ndim - weight.ndim)), slopes)

@@ -1,63 +1,15 @@
-"""The three generators of the paper, each a composition of penalties, a space and a step rule."""
-
-from dataclasses import dataclass
-
-from torch import Tensor
+"""Generators by name: those of the paper, and the attacks and samplers that are compositions of the same parts."""
 
 from countertrain.models.population import Weight
 from countertrain.search.generator import Generator
-from countertrain.search.rules import SGD
+from countertrain.search.penalties import Energy, Escape, FreeEnergy, ScheduledEnergy, distance
+from countertrain.search.rules import SGD, Langevin, Sign
 from countertrain.search.space import FeatureSpace, LatentSpace
-from countertrain.search.state import SearchState, Slopes, StateSpace, StepRule
+from countertrain.search.starts import Around, Factual
+from countertrain.search.state import StateSpace, StepRule
 from countertrain.search.vae import VAE
 
-__all__ = ["Distance", "EnergyPenalty", "distance", "eccco", "generic", "revise"]
-
-
-@dataclass(frozen=True)
-class Distance:
-    """How far a row has moved: the l1 distance to its factual, summed over features."""
-
-    def __call__(self, state: SearchState) -> Tensor:
-        """Penalty of each row, (P, n)."""
-        return state.change.abs().sum(-1)
-
-    def slopes(self, state: SearchState) -> Slopes:
-        """A step up or down, whichever leads away from the factual."""
-        return Slopes(by_x=state.change.sign())
-
-
-distance = Distance()
-
-
-@dataclass(frozen=True)
-class EnergyPenalty:
-    """ECCCo's pull towards inputs that the model itself finds likely in the target class: phi(k) (E + rho E^2).
-
-    As run, phi decays polynomially; as written in the paper there is neither phi nor the square.
-    """
-
-    schedule: bool = True
-    rho: float = 1e-3
-
-    def __call__(self, state: SearchState) -> Tensor:
-        """Penalty of each row, (P, n)."""
-        e, phi = state.energy, self._phi(state)
-        return e * (phi + phi * self.rho * e)
-
-    def slopes(self, state: SearchState) -> Slopes:
-        """phi (1 + 2 rho E)."""
-        phi = self._phi(state)
-        return Slopes(by_energy=phi + 2 * phi * self.rho * state.energy)
-
-    def _phi(self, state: SearchState) -> float:
-        return self.phi(state.step, state.n_steps) if self.schedule else 1.0
-
-    @staticmethod
-    def phi(k: int, n_steps: int) -> float:
-        """The decay: a (b + k)^-0.9 with b = round(T / 25), a = b / 10; none at all for T <= 12."""
-        b = round(n_steps / 25)
-        return b / 10 * (b + k) ** -0.9  # type: ignore[no-any-return]  # a power of a positive number
+__all__ = ["eccco", "fgsm", "generic", "langevin", "pgd", "revise"]
 
 
 def generic(
@@ -66,7 +18,7 @@ def generic(
     space: StateSpace | None = None,
     rule: StepRule | None = None,
     n_steps: int = 30,
-    tau: Weight = 0.75,
+    tau: Weight | None = 0.75,
 ) -> Generator:
     """Wachter's search: cross-entropy and distance."""
     return Generator(
@@ -83,11 +35,11 @@ def eccco(
     space: StateSpace | None = None,
     rule: StepRule | None = None,
     n_steps: int = 30,
-    tau: Weight = 0.75,
+    tau: Weight | None = 0.75,
 ) -> Generator:
     """ECCCo: cross-entropy, distance and energy, for counterfactuals that are faithful to the model."""
     return Generator(
-        ((lambda_cost, distance), (lambda_egy, EnergyPenalty(schedule, rho))),
+        ((lambda_cost, distance), (lambda_egy, ScheduledEnergy(schedule, rho))),
         space=space or FeatureSpace(),
         rule=rule or SGD(),
         n_steps=n_steps,
@@ -96,12 +48,32 @@ def eccco(
 
 
 def revise(
-    vae: VAE,
+    vae: VAE | None = None,
     *,
     lambda_cost: Weight = 0.001,
     rule: StepRule | None = None,
     n_steps: int = 30,
-    tau: Weight = 0.75,
+    tau: Weight | None = 0.75,
+    seed: int = 0,
 ) -> Generator:
-    """REVISE: the generic objective, searched in the latent space of a VAE."""
-    return Generator(((lambda_cost, distance),), space=LatentSpace(vae), rule=rule or SGD(), n_steps=n_steps, tau=tau)
+    """REVISE: the generic objective, searched in the latent space of a VAE, which `bind` fits if none is given."""
+    return Generator(
+        ((lambda_cost, distance),), space=LatentSpace(vae, seed), rule=rule or SGD(), n_steps=n_steps, tau=tau
+    )
+
+
+def fgsm(epsilon: float) -> Generator:
+    """The fast gradient sign method: one step of size epsilon away from the class of the row."""
+    return Generator((), loss=Escape(), rule=Sign(epsilon), n_steps=1, tau=None, radius=epsilon)
+
+
+def pgd(epsilon: float, *, step_size: float = 0.01, n_steps: int = 40, random_start: bool = True) -> Generator:
+    """Projected gradient descent: signed steps away from the class of the row, inside the epsilon-ball."""
+    start = Around(epsilon) if random_start else Factual()
+    return Generator((), loss=Escape(), rule=Sign(step_size), start=start, n_steps=n_steps, tau=None, radius=epsilon)
+
+
+def langevin(*, step_size: float = 0.1, noise: float = 0.01, n_steps: int = 20, conditional: bool = True) -> Generator:
+    """Samples of the classifier read as an energy-based model (SGLD): of the target class, or of any class."""
+    penalty = Energy() if conditional else FreeEnergy()
+    return Generator(((1.0, penalty),), loss=None, rule=Langevin(step_size, noise), n_steps=n_steps, tau=None)

@@ -7,12 +7,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from countertrain.search.losses import energy
+from countertrain.models.kernels import choose
+from countertrain.search.losses import energy, log_probabilities
 from countertrain.search.state import Memory, SearchState
 
-__all__ = ["Pool", "choose", "joined"]
-
-_WIDE = 16  # features from which a look at all rows is cheaper than a copy of them
+__all__ = ["Pool", "join_pools"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +34,12 @@ class Pool:
 
     def state(self, logits: Tensor, step: int, n_steps: int) -> SearchState:
         """What penalties may see of the rows, whose logits these are."""
-        e, change = energy(logits, self.target), self.x - self.factual
-        return SearchState(self.x, logits, e, change, self.factual, self.target, step, n_steps)
+        e, log_p, change = energy(logits, self.target), log_probabilities(logits), self.x - self.factual
+        return SearchState(self.x, logits, log_p, e, change, self.factual, self.target, step, n_steps)
 
-    def seen(self, yloss: Tensor, moved: Tensor) -> Self:
+    def look(self, yloss: Tensor, change: Tensor) -> Self:
         """The pool after a look at its rows: which are mature now, and which still are nascent."""
-        near = moved.amax(-1) <= self.epsilon
+        near = change.abs().flatten(2).amax(-1) <= self.epsilon
         return replace(self, mature=self.mature | (yloss <= self.limit), nascent=choose(near, self.x, self.nascent))
 
     def take(self, rows: Tensor) -> Self:
@@ -60,17 +59,7 @@ class Pool:
         )
 
 
-def choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
-    """Rows of `these` where `which` (P, n) says so, else of `those`; wide rows are not copied where all agree."""
-    if those.device.type == "cpu" and those.shape[-1] > _WIDE and not torch.compiler.is_compiling():
-        if which.all():
-            return these
-        if not which.any():
-            return those
-    return torch.where(which.unsqueeze(-1), these, those)
-
-
-def joined(pools: Sequence[Pool], field: str) -> Tensor:
+def join_pools(pools: Sequence[Pool], field: str) -> Tensor:
     """A result of all parts together."""
     parts = [getattr(pool, field) for pool in pools]
     if len(parts) == 1:
@@ -87,11 +76,16 @@ def _take(value: Any, rows: Tensor) -> Any:
         return value
     if value.ndim == 2:
         return value.expand(len(rows), -1).gather(1, rows)
-    taken = value.transpose(1, 2).gather(2, rows.unsqueeze(1).expand(-1, value.shape[2], -1))
-    return taken.transpose(1, 2)
+    if value.ndim == 3:  # rows last, as they lie in memory
+        taken = value.transpose(1, 2).gather(2, rows.unsqueeze(1).expand(-1, value.shape[2], -1))
+        return taken.transpose(1, 2)
+    return value.gather(1, _places(rows, value))
 
 
 def _put(into: Tensor, where: Tensor, value: Tensor) -> Tensor:
-    if into.ndim == 3:
-        where = where.unsqueeze(-1).expand_as(value)
-    return into.scatter(1, where, value)
+    return into.scatter(1, _places(where, value), value)
+
+
+def _places(rows: Tensor, value: Tensor) -> Tensor:
+    """Places (P, m) as an index into values (P, n, ...) along n."""
+    return rows.view(*rows.shape, *[1] * (value.ndim - 2)).expand(*rows.shape, *value.shape[2:])

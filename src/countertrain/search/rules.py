@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from countertrain.search.state import Memory
+from countertrain.search.streams import draw_normal
 
-__all__ = ["SGD", "Adam"]
+__all__ = ["SGD", "Adam", "Langevin", "Sign"]
 
 
 @dataclass(frozen=True)
@@ -15,14 +16,48 @@ class SGD:
     """Plain gradient descent."""
 
     step_size: float = 0.1
+    draws = False
 
-    def init(self, z: Tensor) -> Memory:
+    def init(self, z: Tensor, seed: Tensor) -> Memory:
         """Nothing to remember."""
         return ()
 
     def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
         """Go down the gradient."""
         return grad * -self.step_size, memory
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A step of the same size in every feature, whichever way is down: the rule of FGSM and PGD."""
+
+    step_size: float = 0.01
+    draws = False
+
+    def init(self, z: Tensor, seed: Tensor) -> Memory:
+        """Nothing to remember."""
+        return ()
+
+    def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
+        """Go down by the sign of the gradient."""
+        return grad.sign() * -self.step_size, memory
+
+
+@dataclass(frozen=True)
+class Langevin:
+    """Gradient descent with noise (SGLD): ends at samples instead of at the lowest point."""
+
+    step_size: float = 0.1
+    noise: float = 0.01
+    draws = True
+
+    def init(self, z: Tensor, seed: Tensor) -> Memory:
+        """The seed of each row, so that its noise is its own."""
+        return (seed,)
+
+    def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
+        """Go down the gradient, and a little anywhere."""
+        return grad * -self.step_size + self.noise * draw_normal(memory[0], k, grad), memory
 
 
 @dataclass(frozen=True)
@@ -33,8 +68,9 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    draws = False
 
-    def init(self, z: Tensor) -> Memory:
+    def init(self, z: Tensor, seed: Tensor) -> Memory:
         """First and second moment."""
         return torch.zeros_like(z), torch.zeros_like(z)
 

@@ -1,10 +1,12 @@
 """State spaces: search in the features themselves, or in the latent space of an autoencoder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
+import torch
 from torch import Tensor
 
-from countertrain.search.vae import VAE
+from countertrain.search.vae import VAE, fit_vae
 
 __all__ = ["FeatureSpace", "LatentSpace"]
 
@@ -27,6 +29,10 @@ class FeatureSpace:
         """z is its own row."""
         return z
 
+    def pull_back(self, z: Tensor, grad: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+        """The gradient itself."""
+        return grad
+
     def settle(self, z: Tensor, x: Tensor) -> Tensor:
         """Go on from the projected row, but in the groups to keep from the state before it was projected."""
         if not self.keep:
@@ -45,16 +51,45 @@ class LatentSpace:
     immutable features drift.
     """
 
-    vae: VAE
+    vae: VAE | None = None
+    """None: fitted to the training rows by `bind`."""
+    seed: int = 0
+    """Of the fit."""
+    shape: tuple[int, ...] | None = None
+    """Of a row, where it is not (D,)."""
+
+    def bind(self, x: Tensor, y: Tensor) -> Self:
+        """The space of an autoencoder of the training rows x (n, *shape)."""
+        if self.vae is not None:
+            return self
+        shape = tuple(x.shape[1:]) if x.ndim > 2 else None
+        return replace(self, vae=fit_vae(x.flatten(1), seed=self.seed), shape=shape)
 
     def encode(self, x: Tensor) -> Tensor:
         """The mean of the encoder's posterior."""
-        return self.vae.encode(x)[0]
+        return self._fitted().encode(x.flatten(2))[0]
 
     def decode(self, z: Tensor) -> Tensor:
         """The decoder's mean."""
-        return self.vae.decode(z)
+        x = self._fitted().decode(z)
+        return x if self.shape is None else x.unflatten(-1, self.shape)
+
+    def pull_back(self, z: Tensor, grad: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+        """Through the decoder; features that cannot move do not pull."""
+        if low is not None and high is not None:
+            grad = grad.masked_fill(low >= high, 0.0)
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            return torch.autograd.grad(self.decode(z), z, grad)[0]
 
     def settle(self, z: Tensor, x: Tensor) -> Tensor:
         """Go on from the latent state; the projection is applied again to its next row."""
         return z
+
+    def _fitted(self) -> VAE:
+        if self.vae is None:
+            raise ValueError(
+                "the autoencoder of this search has not seen any rows; give one, or bind the generator to training "
+                "rows: generator.bind(x, y)"
+            )
+        return self.vae

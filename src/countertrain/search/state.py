@@ -5,21 +5,22 @@ from typing import Protocol
 
 from torch import Tensor
 
-__all__ = ["Counterfactuals", "Memory", "Penalty", "SearchState", "Slopes", "StateSpace", "StepRule"]
+__all__ = ["Counterfactuals", "Memory", "Penalty", "SearchState", "Slopes", "Start", "StateSpace", "StepRule"]
 
 Memory = tuple[Tensor, ...]
-"""What a step rule remembers, one entry a row: tensors of shape (P, n, L)."""
+"""What a step rule remembers, one entry per row: tensors of shape (P, n) or (P, n, ...)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
     """All that a penalty may see of the iterate x_k."""
 
-    x: Tensor  # (P, n, D)
+    x: Tensor  # (P, n, *shape)
     logits: Tensor  # (P, n, K)
+    log_p: Tensor  # (P, K, n) logarithm of the probability of each class
     energy: Tensor  # (P, n) of the target class, E(x, y) = -M(x)[y]
-    change: Tensor  # (P, n, D) = x - factual
-    factual: Tensor  # (P, n, D)
+    change: Tensor  # (P, n, *shape) = x - factual
+    factual: Tensor  # (P, n, *shape)
     target: Tensor  # (P, n)
     step: int
     """k, the number of the step about to be made: 1 on the first."""
@@ -31,27 +32,28 @@ class SearchState:
 class Slopes:
     """Derivatives of a penalty by what it depends on, for each row."""
 
-    by_energy: Tensor | None = None  # (P, n)
-    by_x: Tensor | None = None  # (P, n, D), the logits held fixed
+    by_energy: float | Tensor | None = None  # (P, n)
+    by_logits: Tensor | None = None  # (P, K, n), beside the energy
+    by_x: Tensor | None = None  # (P, n, *shape), the logits held fixed
 
 
 @dataclass(frozen=True, eq=False)
 class Counterfactuals:
     """What a search found for each factual; the shapes are those of the call, with or without the axis P."""
 
-    factual: Tensor  # (..., n, D)
+    factual: Tensor  # (..., n, *shape)
     target: Tensor  # (..., n)
-    x: Tensor  # (..., n, D) the last iterate
-    nascent: Tensor  # (..., n, D) the last iterate within epsilon of the factual, Eq. (adv)
+    x: Tensor  # (..., n, *shape) the last iterate
+    nascent: Tensor  # (..., n, *shape) the last iterate within epsilon of the factual, Eq. (adv)
     mature: Tensor  # (..., n) bool: reached tau
     n_steps: Tensor  # (..., n) int: steps made
 
 
 class Penalty(Protocol):
-    """A term of the search objective, Eq. (general): one number a row, rows independent of one another.
+    """A term of the search objective, Eq. (general): one number per row, rows independent of one another.
 
     One that knows its own derivatives has a method `slopes(state) -> Slopes`, too, and costs less; others are
-    differentiated by autograd.
+    differentiated by autograd. One that needs training rows has a method `bind(x, y)` that returns it ready.
     """
 
     def __call__(self, state: SearchState, /) -> Tensor:
@@ -59,15 +61,32 @@ class Penalty(Protocol):
         ...
 
 
+class Start(Protocol):
+    """Where a search starts."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers, by the seed of each row."""
+        ...
+
+    def __call__(self, factual: Tensor, seed: Tensor, /) -> Tensor:
+        """The rows to start from: factuals (P, n, *shape) and seeds (P, n) -> (P, n, *shape)."""
+        ...
+
+
 class StateSpace(Protocol):
     """The space in which the search walks, with maps from and to feature space."""
 
     def encode(self, x: Tensor, /) -> Tensor:
-        """Where the walk for factual x starts: (P, n, D) -> (P, n, L)."""
+        """Where the walk for a row starts: (P, n, *shape) -> (P, n, L)."""
         ...
 
     def decode(self, z: Tensor, /) -> Tensor:
-        """The row that state z stands for, differentiable: (P, n, L) -> (P, n, D)."""
+        """The row that state z stands for: (P, n, L) -> (P, n, *shape)."""
+        ...
+
+    def pull_back(self, z: Tensor, grad: Tensor, low: Tensor | None, high: Tensor | None, /) -> Tensor:
+        """The gradient by z of what has gradient `grad` by the row of z, which may move from `low` to `high`."""
         ...
 
     def settle(self, z: Tensor, x: Tensor, /) -> Tensor:
@@ -78,8 +97,13 @@ class StateSpace(Protocol):
 class StepRule(Protocol):
     """How a gradient becomes a step."""
 
-    def init(self, z: Tensor, /) -> Memory:
-        """The memory before the first step."""
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers, by the seed of each row."""
+        ...
+
+    def init(self, z: Tensor, seed: Tensor, /) -> Memory:
+        """The memory before the first step, for states z (P, n, ...) of rows with seeds (P, n)."""
         ...
 
     def step(self, grad: Tensor, memory: Memory, k: int, /) -> tuple[Tensor, Memory]:

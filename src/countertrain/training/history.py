@@ -1,15 +1,31 @@
-"""What training leaves to read: one record an epoch, one number a model."""
+"""What training leaves to read: one record per epoch, one number per model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-__all__ = ["EpochRecord", "History"]
+from torch import Tensor
+
+__all__ = ["BatchRecord", "EpochRecord", "History"]
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """One mini-batch that was learnt from: each loss term, a tensor with one number per model."""
+
+    epoch: int
+    """1, 2, ..."""
+    batch: int
+    """1, 2, ..., n_batches."""
+    n_batches: int
+    values: Mapping[str, Tensor]
+    first_model: int = 0
+    """The place of the first model that this is about, where they are trained one by one."""
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Means over one epoch: each loss term, shares and accuracies, a list with one number a model."""
+    """Means over one epoch: each loss term, shares and accuracies, a list with one number per model."""
 
     epoch: int
     n_epochs: int
@@ -17,6 +33,8 @@ class EpochRecord:
     metrics: Mapping[str, Sequence[float]]
     compile_seconds: float = 0.0
     """Spent on compiling, apart from `seconds`."""
+    first_model: int = 0
+    """The place of the first model that this is about, where they are trained one by one."""
 
     def as_json(self) -> dict[str, Any]:
         """A flat dictionary for a line of history.jsonl."""

@@ -23,9 +23,9 @@ from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from countertrain.models.population import Population
+from countertrain.models.population import Models, Population
 
-__all__ = ["ALONE", "RankLostError", "Ranks", "Shared", "first_to_report", "joined", "share_out"]
+__all__ = ["ALONE", "RankLostError", "Ranks", "Shared", "first_to_report", "joined", "share_out", "unshared"]
 
 
 class RankLostError(RuntimeError):
@@ -98,7 +98,7 @@ ALONE = Ranks()
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A population whose every call is shared out: (P, n, D) rows -> (P, n, K) logits, each rank computing its part."""
+    """A population whose every call is shared out: each rank computes its part of the logits (P, n, K) of all rows."""
 
     population: Population
     ranks: Ranks
@@ -122,11 +122,16 @@ class Shared:
         return self.population.trainable()
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """All layers in evaluation mode inside; afterwards each is as it was."""
+        """The models as they decide inside; afterwards each layer is as it was."""
         return self.population.evaluating()
 
 
-def share_out(population: Population, ranks: Ranks) -> Population | Shared:
+def unshared(model: Models) -> Models:
+    """The models as they are called for the rows of this rank alone."""
+    return model.population if isinstance(model, Shared) else model
+
+
+def share_out(population: Population, ranks: Ranks) -> Models:
     """The population as its forward passes should be called on these ranks."""
     if ranks.size == 1:
         return population

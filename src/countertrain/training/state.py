@@ -8,34 +8,34 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler
 
 from countertrain.files import CheckpointError, read_tensors, write_tensors
-from countertrain.models.population import Population, lay_out_like
+from countertrain.models.kernels import lay_out_like
+from countertrain.models.population import Population
 from countertrain.training.history import EpochRecord, History
-from countertrain.training.pairs import Sampler
-from countertrain.training.ranks import ALONE, Ranks, share_out
+from countertrain.training.loss import CounterfactualLoss
 
 __all__ = ["TrainingState", "keep_models"]
 
 
 class TrainingState:
-    """A population, its optimiser, its random streams and its history, after a number of epochs."""
+    """A population, its optimiser and schedule, what its method keeps, and its history, after a number of epochs."""
 
     def __init__(
         self,
         population: Population,
         optimizer: torch.optim.Optimizer,
-        sampler: Sampler,
-        seed_note: str,
-        ranks: Ranks = ALONE,
+        loss: CounterfactualLoss,
+        seeds: Sequence[int],
+        scheduler: LRScheduler | None = None,
     ) -> None:
         self.population = population
-        self.ranks = ranks
-        self.model = share_out(population, ranks)
         self.optimizer = optimizer
-        self.sampler = sampler
+        self.loss = loss
+        self.scheduler = scheduler
         self.history = History()
-        self._seed_note = seed_note
+        self._seed_note = str(list(seeds))
         self._good = self._snapshot()
 
     @property
@@ -67,13 +67,13 @@ class TrainingState:
                     tensors[f"optimizer.{i}.{name}"] = value
                 else:
                     plain.setdefault(str(i), {})[name] = value
-        for i, stream in enumerate(self.sampler.streams):
-            tensors[f"stream.{i}"] = stream.get_state()
+        tensors |= self.loss.state()
         tensors["global_stream"] = torch.get_rng_state()
         meta = {
             "seeds": self._seed_note,
             "param_groups": optimizer["param_groups"],
             "optimizer": plain,
+            "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
             "records": [record.as_json() for record in self.history.records],
             "failures": {str(i): why for i, why in self.history.failures.items()},
         }
@@ -99,8 +99,9 @@ class TrainingState:
             for name, tensor in self._tensors().items():
                 tensor.copy_(tensors[f"model.{name}"])
         self._load_optimizer(tensors, meta)
-        for i, stream in enumerate(self.sampler.streams):
-            stream.set_state(tensors[f"stream.{i}"])
+        if self.scheduler is not None and meta.get("scheduler"):
+            self.scheduler.load_state_dict(meta["scheduler"])
+        self.loss.load(tensors, epoch=len(meta["records"]))
         torch.set_rng_state(tensors["global_stream"])
         self.history.records = [EpochRecord.from_json(line) for line in meta["records"]]
         self.history.failures = {int(i): why for i, why in meta["failures"].items()}
@@ -129,6 +130,11 @@ class TrainingState:
         return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
 
 
+def _plain(state: dict[str, Any]) -> dict[str, Any]:
+    """What JSON can hold of the state of a schedule: its numbers, not the functions that it was made with."""
+    return {name: value for name, value in state.items() if isinstance(value, int | float | str | list | None)}
+
+
 def keep_models(path: Path, kept: Sequence[int]) -> None:
     """Make a checkpoint of a population one of fewer models, by their places; those go on as if nothing had been."""
     tensors, meta = read_tensors(path)
@@ -143,6 +149,7 @@ def keep_models(path: Path, kept: Sequence[int]) -> None:
         return value[kept[0]] if len(kept) == 1 else value[places]  # one model alone is not stacked
 
     left = {name: share(t) for name, t in tensors.items() if name.startswith(("model.", "optimizer."))}
+    left |= {name: t[places] for name, t in tensors.items() if name.startswith("method.")}
     left |= {f"stream.{new}": tensors[f"stream.{old}"] for new, old in enumerate(kept)}
     left["global_stream"] = tensors["global_stream"]
     records = [EpochRecord.from_json(line) for line in meta["records"]]

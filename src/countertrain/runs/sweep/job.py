@@ -14,7 +14,7 @@ from countertrain.runs.settings import Settings
 from countertrain.search.vae import fit_vae
 from countertrain.tables import Dataset, load
 from countertrain.training.history import EpochRecord, History
-from countertrain.training.trainer import NonFiniteLossError
+from countertrain.training.trouble import NonFiniteLossError
 
 __all__ = ["Answer", "Job", "Result", "Trouble", "attempt"]
 

@@ -16,7 +16,7 @@ from countertrain.runs.scores import predictive
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset
 from countertrain.training.state import keep_models
-from countertrain.training.trainer import NonFiniteLossError
+from countertrain.training.trouble import NonFiniteLossError
 
 __all__ = ["Choose", "Judge", "Measured"]
 

@@ -1,0 +1,121 @@
+"""Terms of the search objective: what a counterfactual should reach, and what it should stay near to."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from countertrain.models.kernels import pick_label
+from countertrain.search.state import SearchState, Slopes
+
+__all__ = ["CrossEntropy", "Distance", "Energy", "Escape", "FreeEnergy", "Margin", "ScheduledEnergy", "distance"]
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Towards the target class: minus the logarithm of its probability."""
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Loss of each row, (P, n)."""
+        return -pick_label(state.log_p, state.target)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """The logsumexp of the logits plus the energy."""
+        return Slopes(by_logits=state.log_p.exp(), by_energy=1.0)
+
+
+@dataclass(frozen=True)
+class Escape:
+    """Away from the class of the row, whichever way: the loss of an untargeted attack."""
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Loss of each row, (P, n)."""
+        return pick_label(state.log_p, state.target)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """Those of the cross-entropy, the other way."""
+        return Slopes(by_logits=-state.log_p.exp(), by_energy=-1.0)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A hinge: how far the target's logit is from being the largest by `margin`."""
+
+    margin: float = 1.0
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Loss of each row, (P, n)."""
+        others = state.logits.scatter(-1, state.target.unsqueeze(-1), -torch.inf)
+        return torch.relu(self.margin + others.amax(-1) + state.energy)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a row has moved: the l1 distance to its factual, summed over features."""
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        return state.change.abs().flatten(2).sum(-1)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """A step up or down, whichever leads away from the factual."""
+        return Slopes(by_x=state.change.sign())
+
+
+distance = Distance()
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy of the target class: low where the model itself finds a row likely in it."""
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        return state.energy
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """One for one."""
+        return Slopes(by_energy=1.0)
+
+
+@dataclass(frozen=True)
+class FreeEnergy:
+    """The energy of a row in any class, minus the logsumexp of its logits."""
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        return -state.logits.logsumexp(-1)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """Minus the probabilities."""
+        return Slopes(by_logits=-state.log_p.exp())
+
+
+@dataclass(frozen=True)
+class ScheduledEnergy:
+    """ECCCo's pull towards inputs that the model itself finds likely in the target class: phi(k) (E + rho E^2).
+
+    As run, phi decays polynomially; as written in the paper there is neither phi nor the square.
+    """
+
+    schedule: bool = True
+    rho: float = 1e-3
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        e, phi = state.energy, self._phi(state)
+        return e * (phi + phi * self.rho * e)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """phi (1 + 2 rho E)."""
+        phi = self._phi(state)
+        return Slopes(by_energy=phi + 2 * phi * self.rho * state.energy)
+
+    def _phi(self, state: SearchState) -> float:
+        return self.phi(state.step, state.n_steps) if self.schedule else 1.0
+
+    @staticmethod
+    def phi(k: int, n_steps: int) -> float:
+        """The decay: a (b + k)^-0.9 with b = round(T / 25), a = b / 10; none at all for T <= 12."""
+        b = round(n_steps / 25)
+        return b / 10 * (b + k) ** -0.9  # type: ignore[no-any-return]  # a power of a positive number

@@ -1,0 +1,54 @@
+"""The mini-batches of an epoch, for every model of a population."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from countertrain.training.checks import check_rows
+from countertrain.training.sampler import Sampler
+
+__all__ = ["Batches"]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Rows x (n, *shape) and classes y (n,), cut into mini-batches anew for each epoch."""
+
+    x: Tensor
+    y: Tensor
+    size: int
+    """b, rows in a mini-batch."""
+    shuffle: bool
+    """A new order each epoch, another one per model; else the order of the rows, the same for all."""
+    loader: DataLoader[tuple[Tensor, Tensor]] | None = None
+    """Whose mini-batches are taken instead, if somebody has one: as it shuffles, samples and augments."""
+
+    def __len__(self) -> int:
+        return len(self.loader) if self.loader is not None else -(-len(self.x) // self.size)
+
+    def epoch(self, sampler: Sampler) -> Iterator[tuple[Tensor, Tensor]]:
+        """Mini-batches (P, b, *shape) and (P, b), b rows for each of the models that the sampler draws for."""
+        size = len(sampler.streams)
+        if self.loader is not None:
+            return self._from(self.loader, size)
+        rows: Sequence[Tensor | slice]
+        if self.shuffle:  # drawn at once, before the method draws
+            rows = sampler.factuals(len(self.x)).split(self.size, dim=1)
+        else:
+            rows = [slice(first, first + self.size) for first in range(0, len(self.x), self.size)]
+        return ((_take(self.x, part, size), _take(self.y, part, size)) for part in rows)
+
+    def _from(self, loader: DataLoader[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in loader:
+            x, y = x.to(self.x), y.to(self.y)
+            check_rows(x, y, name="mini-batch ", shape=self.x.shape[1:])
+            yield x.expand(size, *x.shape), y.expand(size, *y.shape)
+
+
+def _take(values: Tensor, rows: Tensor | slice, size: int) -> Tensor:
+    """These rows of the data for each of so many models, (P, b, ...)."""
+    if isinstance(rows, Tensor):
+        return values[rows]
+    return values[rows].expand(size, *values[rows].shape)

@@ -1,0 +1,129 @@
+"""A training method as a loss: called on the mini-batches of anybody's loop, and of the trainer's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from countertrain.constraints import Constraints
+from countertrain.models.kernels import compiled as compile_function
+from countertrain.models.population import Models, as_population
+from countertrain.training import method as the_method
+from countertrain.training.checks import check_classes, check_dtype, check_rows, gather_rows
+from countertrain.training.method import Method, Task
+from countertrain.training.methods import ct
+from countertrain.training.ranks import ALONE, Ranks
+from countertrain.training.sampler import Sampler
+
+__all__ = ["CounterfactualLoss", "make_task"]
+
+
+def make_task(
+    model: Models,
+    x: Tensor,
+    y: Tensor,
+    *,
+    constraints: Constraints | None,
+    seed: int | Sequence[int],
+    n_epochs: int | None,
+    ranks: Ranks = ALONE,
+    compiled: bool = False,
+) -> Task:
+    """What a method is bound to, for models that are to be trained on rows x (n, *shape) of classes y (n,)."""
+    n_classes = check_classes(model, x, y)
+    seeds = [seed] * len(model) if isinstance(seed, int) else list(seed)
+    limits = (constraints or Constraints.infer(x)).to(x)
+    if limits.n_features != x[0].numel():
+        raise ValueError(f"constraints are for {limits.n_features} features, but x has {x[0].numel()}")
+    limits = limits.for_shape(x.shape[1:])
+    return Task(x, y, n_classes, limits, Sampler(y, n_classes, seeds), n_epochs, ranks, compiled)
+
+
+class CounterfactualLoss:
+    """The loss of counterfactual training for one's own loop: `loss = ct(x, y); loss.backward(); optimizer.step()`.
+
+    `reference` are the training rows, from which factuals and neighbours are drawn: a pair (x, y), a Dataset or a
+    DataLoader. Counterfactuals are searched once per pass over them, and shared out over its mini-batches. Any other
+    training method is given as `objective`; without one, `options` are those of `methods.ct`: generator, n_ce,
+    lambda_div, ... `epochs` is only needed by what is said in shares of them, such as burn_in. The trainer gives a Task
+    that it has looked at itself.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module] | Models,
+        reference: Any,
+        *,
+        objective: Method | None = None,
+        constraints: Constraints | None = None,
+        seed: int | Sequence[int] = 0,
+        epochs: int | None = None,
+        **options: Any,
+    ) -> None:
+        if objective is not None and options:
+            raise TypeError(f"an objective has all its options already; leave out {', '.join(options)}")
+        self.model = as_population(model)
+        self.objective = ct(**options) if objective is None else objective
+        if isinstance(reference, Task):
+            self.task = reference
+        else:
+            x, y = gather_rows(reference, like=self.model.trainable())
+            check_rows(x, y)
+            check_dtype(self.model.trainable(), x)
+            self.task = make_task(self.model, x, y, constraints=constraints, seed=seed, n_epochs=epochs)
+        self.sampler = self.task.sampler
+        self.session = self.objective.bind(self.task)
+        self.epoch = 0
+        """Epochs begun."""
+        self.values: dict[str, Tensor] = {}
+        """The terms of the last mini-batch, by name."""
+        self._left = 0  # mini-batches of this epoch
+        self._last: tuple[Tensor, Tensor] | None = None  # the mini-batch that the model is learning from
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of a mini-batch of rows (b, *shape) and classes (b,), to be differentiated by the model's weights.
+
+        After as many mini-batches as make up the reference rows, the next epoch begins with a new search.
+        """
+        check_rows(x, y, name="mini-batch ", shape=self.task.x.shape[1:])
+        if self._last is not None:
+            self.session.after_step(self.model, *self._last)
+        if not self._left:
+            self.begin_epoch(max(1, round(len(self.task.x) / len(x))))
+        self._left -= 1
+        if torch.is_autocast_enabled(x.device.type):
+            torch.clear_autocast_cache()  # the weights have changed since they were cast
+        size = len(self.model)
+        self._last = x.expand(size, *x.shape), y.expand(size, *y.shape)
+        blocks = self.session.rows(self.model, *self._last)
+        total, values = the_method.add_up(self.objective.terms, self.model, *self._last, blocks)
+        self.values = {name: value.detach() for name, value in values.items()}
+        return total.sum()
+
+    def begin_epoch(self, n_batches: int) -> None:
+        """Begin an epoch of so many mini-batches; in one's own loop it begins by itself."""
+        self.session.before_epoch(self.model, self.epoch, n_batches)
+        self.epoch += 1
+        self._left = n_batches
+
+    def slopes(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
+        """Total and terms (P,) by name, and the derivatives by the trainable parameters, for rows (P, b, *shape)."""
+        if torch.is_autocast_enabled(x.device.type):
+            torch.clear_autocast_cache()
+        blocks = self.session.rows(self.model, x, y)
+        measure = compile_function(the_method.slopes) if self.task.compiled else the_method.slopes
+        return measure(self.objective.terms, self.model, x, y, blocks)
+
+    def state(self) -> dict[str, Tensor]:
+        """What it takes to go on as if never stopped: random streams, and whatever the method keeps."""
+        streams = {f"stream.{i}": stream.get_state() for i, stream in enumerate(self.sampler.streams)}
+        return streams | {f"method.{name}": value for name, value in self.session.state().items()}
+
+    def load(self, state: Mapping[str, Tensor], *, epoch: int) -> None:
+        """Go back to where `state` was taken, after so many epochs."""
+        for i, stream in enumerate(self.sampler.streams):
+            stream.set_state(state[f"stream.{i}"])
+        kept = {name.removeprefix("method."): value for name, value in state.items() if name.startswith("method.")}
+        self.session.load(kept)
+        self.epoch, self._left, self._last = epoch, 0, None

@@ -1,0 +1,241 @@
+"""A training method as a value: which rows are made beside a mini-batch, and which terms look at them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from countertrain.constraints import Constraints
+from countertrain.models.kernels import join_rows
+from countertrain.models.population import Models, Weight, per_model
+from countertrain.search.losses import cross_entropy, energy
+from countertrain.training.ranks import ALONE, Ranks
+from countertrain.training.sampler import Sampler
+
+__all__ = ["Block", "Blocks", "Method", "Session", "Task", "Term", "TermState", "Terms", "add_up", "needs", "slopes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Named blocks of rows beside a mini-batch, one after another as one forward pass takes them."""
+
+    x: Tensor  # (P, m, *shape), m = m_1 + m_2 + ...
+    labels: Mapping[str, Tensor]
+    """Classes (P, m_i) of each block, in the order of the rows."""
+    counted: Mapping[str, Tensor] = field(default_factory=dict)
+    """(P, m_i) bool, for a block of which not every row counts."""
+
+    @classmethod
+    def of(cls, **blocks: tuple[Tensor, Tensor]) -> Self:
+        """Blocks from rows (P, m_i, *shape) and classes (P, m_i) by name."""
+        return cls(torch.cat([x for x, _ in blocks.values()], dim=1), {name: y for name, (_, y) in blocks.items()})
+
+
+class _Pass:
+    """The logits of one forward pass, with losses and energies of all rows once somebody asks."""
+
+    def __init__(self, x: Tensor, logits: Tensor, label: Tensor) -> None:
+        self.x, self.logits, self.label = x, logits, label
+        self._loss: Tensor | None = None
+        self._energy: Tensor | None = None
+
+    def loss(self) -> Tensor:
+        if self._loss is None:
+            self._loss = cross_entropy(self.logits, self.label)
+        return self._loss
+
+    def energy(self) -> Tensor:
+        if self._energy is None:
+            self._energy = energy(self.logits, self.label)
+        return self._energy
+
+
+class Block:
+    """One block of rows as a term sees it: m rows per model, their labels, and what the models say of them."""
+
+    def __init__(self, seen: _Pass, part: slice, counted: Tensor | None) -> None:
+        self._seen, self._part, self._counted = seen, part, counted
+
+    @property
+    def x(self) -> Tensor:
+        """The rows, (P, m, *shape)."""
+        return self._seen.x[:, self._part]
+
+    @property
+    def label(self) -> Tensor:
+        """Their classes, (P, m): true ones, or targets."""
+        return self._seen.label[:, self._part]
+
+    @property
+    def logits(self) -> Tensor:
+        """(P, m, K)."""
+        return self._seen.logits[:, self._part]
+
+    @property
+    def loss(self) -> Tensor:
+        """Cross-entropy of the labels, (P, m)."""
+        return self._seen.loss()[:, self._part]
+
+    @property
+    def energy(self) -> Tensor:
+        """Energy of the labels, (P, m)."""
+        return self._seen.energy()[:, self._part]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over the rows that count: (P, m) -> (P,); nothing to count gives 0."""
+        if self._counted is None:
+            return values.mean(-1)
+        return torch.where(self._counted, values, 0.0).sum(-1) / self._counted.sum(-1).clamp(min=1)
+
+
+@dataclass(frozen=True, eq=False)
+class TermState:
+    """All that a term may see: the models, the real rows as the block "x", and the blocks that the method made."""
+
+    model: Models
+    blocks: Mapping[str, Block]
+    logits: Tensor  # (P, b + m, K) of the real rows and of all blocks, in their order
+
+    def __getitem__(self, name: str) -> Block:
+        return self.blocks[name]
+
+
+class Term(Protocol):
+    """A term of the objective: one number per model. It says which blocks it needs with `@needs`; else only "x"."""
+
+    def __call__(self, state: TermState, /) -> Tensor:
+        """Loss of each model, (P,)."""
+        ...
+
+
+Terms = Mapping[str, tuple[Weight, Term]]
+"""Named terms with their weights."""
+
+
+@dataclass(frozen=True)
+class _Needing:
+    """A term, and the blocks that it needs."""
+
+    function: Term
+    needs: tuple[str, ...]
+
+    def __call__(self, state: TermState) -> Tensor:
+        return self.function(state)
+
+
+def needs(*blocks: str) -> Callable[[Term], Term]:
+    """Say which blocks a term needs: where one of them is missing, the term is left out."""
+    return lambda term: _Needing(term, blocks)
+
+
+def blocks_needed(terms: Terms) -> set[str]:
+    """The blocks that any of the terms needs."""
+    return {name for _, term in terms.values() for name in getattr(term, "needs", ("x",))}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a method is bound to: the training rows, what people can change, and who draws and shares."""
+
+    x: Tensor  # (n, *shape)
+    y: Tensor  # (n,)
+    n_classes: int
+    constraints: Constraints
+    sampler: Sampler
+    n_epochs: int | None = None
+    """None: nobody knows yet."""
+    ranks: Ranks = ALONE
+    compiled: bool = False
+
+
+class Session:
+    """A method at work on one task. This one makes no rows; a method with rows of its own derives from it."""
+
+    def before_epoch(self, model: Models, epoch: int, n_batches: int) -> None:
+        """Called before the first of so many mini-batches of epoch 0, 1, ..."""
+
+    def rows(self, model: Models, x: Tensor, y: Tensor) -> Blocks | None:
+        """The blocks beside a mini-batch of rows (P, b, *shape) and classes (P, b)."""
+        return None
+
+    def after_step(self, model: Models, x: Tensor, y: Tensor) -> None:
+        """Called after the models have learnt from a mini-batch; whatever the method trains itself has its turn."""
+
+    def metrics(self) -> dict[str, Tensor]:
+        """What there is to tell of the last epoch, (P,) each."""
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must keep, every tensor with a first axis of P models."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to where `state` was taken."""
+
+
+class Method(Protocol):
+    """Which rows are made beside a mini-batch, and which terms look at them."""
+
+    @property
+    def terms(self) -> Terms:
+        """What is trained on: the weighted sum of named terms."""
+        ...
+
+    def bind(self, task: Task, /) -> Session:
+        """The method at work on a task; it sees the training rows here, once."""
+        ...
+
+    def member(self, i: int, /) -> "Method":
+        """The method of model i of a population alone."""
+        ...
+
+
+def add_up(
+    terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Total loss of each model (P,) and each term by name, for rows (P, b, *shape) and labels (P, b)."""
+    state = _look(model, x, y, blocks)
+    total = x.new_zeros(len(model))
+    values: dict[str, Tensor] = {}
+    for name, (weight, term) in terms.items():
+        if all(block in state.blocks for block in getattr(term, "needs", ("x",))):
+            values[name] = term(state)
+            total = total + _column(per_model(weight, len(model), x)) * values[name]
+    return total, values
+
+
+def slopes(
+    terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None = None
+) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
+    """The total and each term by name, (P,) each, and the derivatives of the total by the trainable parameters."""
+    total, values = add_up(terms, model, x, y, blocks)
+    # of the sum: models do not see one another
+    gradients = torch.autograd.grad(total.sum(), model.trainable(), allow_unused=True)
+    return {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}, gradients
+
+
+def _look(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None) -> TermState:
+    """One pass over real rows and all blocks together."""
+    if blocks is None or not blocks.x.shape[1]:
+        seen = _Pass(x, model(x).to(x.dtype), y)
+        return TermState(model, {"x": Block(seen, slice(None), None)}, seen.logits)
+    rows = join_rows(x, blocks.x, last=model.rows_last and x.ndim == 3)
+    if model.batch_dependent:  # batch statistics are of real rows only
+        logits = model(x)
+        with model.evaluating():
+            logits = torch.cat([logits.to(x.dtype), model(blocks.x)], dim=1)
+    else:
+        logits = model(rows)
+    seen = _Pass(rows, logits.to(x.dtype), torch.cat([y, *blocks.labels.values()], dim=1))
+    first = x.shape[1]
+    parts = {"x": Block(seen, slice(0, first), None)}
+    for name, label in blocks.labels.items():
+        parts[name] = Block(seen, slice(first, first + label.shape[1]), blocks.counted.get(name))
+        first += label.shape[1]
+    return TermState(model, parts, seen.logits)
+
+
+def _column(weight: float | Tensor) -> float | Tensor:
+    return weight if isinstance(weight, float) else weight.squeeze(-1)

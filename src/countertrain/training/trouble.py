@@ -1,0 +1,46 @@
+"""What goes wrong while training: losses and weights that are not finite, found and named."""
+
+import warnings
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from countertrain.models.population import Population
+from countertrain.training.history import History
+
+__all__ = ["NonFiniteLossError", "find_non_finite", "warn_of_failures"]
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became NaN or infinite; the model keeps the weights of the last good epoch."""
+
+    def __init__(self, message: str, history: History) -> None:
+        super().__init__(message)
+        self.history = history
+
+
+def find_non_finite(
+    curves: Mapping[str, Tensor], population: Population, train_loss: Tensor, epoch: int
+) -> dict[int, str]:
+    """Where each model's loss first was NaN or infinite in `curves` (batches, P), or that its weights are so now."""
+    way_out = (
+        f"the model keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
+    )
+    size = len(population)
+    whole = [torch.isfinite(p).reshape(size, -1).all(1) for p in population.parameters.values()]
+    whole.append(torch.isfinite(train_loss))
+    broken = f"the weights or their loss are not finite after the last update of epoch {epoch}; {way_out}"
+    bad = dict.fromkeys((~torch.stack(whole).all(0)).nonzero().flatten().tolist(), broken)
+    for i in (~torch.isfinite(curves["loss"])).any(0).nonzero().flatten().tolist():
+        batch = int((~torch.isfinite(curves["loss"][:, i])).nonzero()[0])
+        terms = [name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])]
+        said = f"epoch {epoch}, batch {batch + 1}, term {', '.join(terms) or 'loss'}"
+        bad[i] = f"the loss is not finite at {said}; {way_out}"
+    return bad
+
+
+def warn_of_failures(history: History) -> None:
+    """Say which models of a population stopped early, and why."""
+    for i, why in history.failures.items():
+        warnings.warn(f"model {i} stopped early: {why}", RuntimeWarning, stacklevel=3)
