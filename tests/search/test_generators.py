@@ -18,7 +18,9 @@ def state(step: int = 1, n_steps: int = 30) -> SearchState:
     x = torch.tensor([[[1.0, -2.0], [1.0, 1.5]]])
     logits = torch.tensor([[[1.0, 2.0, 3.0], [-4.0, 0.0, 4.0]]])
     target = torch.tensor([[2, 0]])
-    return SearchState(x, logits, log_probabilities(logits), energy(logits, target), x - factual, factual, target, step, n_steps)
+    return SearchState(
+        x, logits, log_probabilities(logits), energy(logits, target), x - factual, factual, target, step, n_steps
+    )
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,9 @@ def test_every_part_that_wants_to_is_bound_to_the_training_rows(model: nn.Module
 
     bound = Generator([(0.5, Centre())], loss=None, n_steps=60, tau=None).bind(x, y)
     found = bound(model, x, (y + 1) % 3).x
-    torch.testing.assert_close(found, torch.stack([x[y == k].mean(0) for k in range(3)])[(y + 1) % 3], atol=0.05, rtol=0)
+    torch.testing.assert_close(
+        found, torch.stack([x[y == k].mean(0) for k in range(3)])[(y + 1) % 3], atol=0.05, rtol=0
+    )
 
 
 @pytest.mark.parametrize("given", [[[0.1, 0.2, 0.3]], "rows"])

@@ -54,6 +54,10 @@ def _as_rows(x: Any, like: Sequence[Tensor]) -> Tensor:
 def _as_labels(y: Any, like: Sequence[Tensor]) -> Tensor:
     if isinstance(y, Tensor):
         return y
+    if y is None:
+        raise TypeError(
+            "the classes y of the rows x are missing; give them, or a Dataset or DataLoader that holds both"
+        )
     array = np.asarray(y)
     if array.dtype.kind not in "iub":
         raise TypeError(
