@@ -1,4 +1,4 @@
-"""The method protocol, on three methods that pull in different directions: rows searched, rows kept, a network beside."""
+"""The method protocol, on three methods that pull in different directions: rows searched, kept, written by a network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
