@@ -49,6 +49,5 @@ class Batches:
 
 def _take(values: Tensor, rows: Tensor | slice, size: int) -> Tensor:
     """These rows of the data for each of so many models, (P, b, ...)."""
-    if isinstance(rows, Tensor):
-        return values[rows]
-    return values[rows].expand(size, *values[rows].shape)
+    taken = values[rows]
+    return taken if isinstance(rows, Tensor) else taken.expand(size, *taken.shape)

@@ -55,39 +55,48 @@ class _Pass:
 class Block:
     """One block of rows as a term sees it: m rows per model, their labels, and what the models say of them."""
 
-    def __init__(self, seen: _Pass, part: slice, counted: Tensor | None) -> None:
-        self._seen, self._part, self._counted = seen, part, counted
+    def __init__(self, seen: _Pass, part: slice | None, counted: Tensor | None) -> None:
+        self._seen, self._part, self._counted = seen, part, counted  # part: None for all rows of the pass
+        self._loss: Tensor | None = None
+        self._energy: Tensor | None = None
 
     @property
     def x(self) -> Tensor:
         """The rows, (P, m, *shape)."""
-        return self._seen.x[:, self._part]
+        return self._take(self._seen.x)
 
     @property
     def label(self) -> Tensor:
         """Their classes, (P, m): true ones, or targets."""
-        return self._seen.label[:, self._part]
+        return self._take(self._seen.label)
 
     @property
     def logits(self) -> Tensor:
         """(P, m, K)."""
-        return self._seen.logits[:, self._part]
+        return self._take(self._seen.logits)
 
     @property
     def loss(self) -> Tensor:
         """Cross-entropy of the labels, (P, m)."""
-        return self._seen.loss()[:, self._part]
+        if self._loss is None:
+            self._loss = self._take(self._seen.loss())
+        return self._loss
 
     @property
     def energy(self) -> Tensor:
         """Energy of the labels, (P, m)."""
-        return self._seen.energy()[:, self._part]
+        if self._energy is None:
+            self._energy = self._take(self._seen.energy())
+        return self._energy
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean over the rows that count: (P, m) -> (P,); nothing to count gives 0."""
         if self._counted is None:
             return values.mean(-1)
         return torch.where(self._counted, values, 0.0).sum(-1) / self._counted.sum(-1).clamp(min=1)
+
+    def _take(self, values: Tensor) -> Tensor:
+        return values if self._part is None else values[:, self._part]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,22 +228,27 @@ def slopes(
 def _look(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None) -> TermState:
     """One pass over real rows and all blocks together."""
     if blocks is None or not blocks.x.shape[1]:
-        seen = _Pass(x, model(x).to(x.dtype), y)
-        return TermState(model, {"x": Block(seen, slice(None), None)}, seen.logits)
+        seen = _Pass(x, _cast(model(x), x), y)
+        return TermState(model, {"x": Block(seen, None, None)}, seen.logits)
     rows = join_rows(x, blocks.x, last=model.rows_last and x.ndim == 3)
     if model.batch_dependent:  # batch statistics are of real rows only
         logits = model(x)
         with model.evaluating():
-            logits = torch.cat([logits.to(x.dtype), model(blocks.x)], dim=1)
+            logits = torch.cat([_cast(logits, x), model(blocks.x)], dim=1)
     else:
         logits = model(rows)
-    seen = _Pass(rows, logits.to(x.dtype), torch.cat([y, *blocks.labels.values()], dim=1))
+    seen = _Pass(rows, _cast(logits, x), torch.cat([y, *blocks.labels.values()], dim=1))
     first = x.shape[1]
     parts = {"x": Block(seen, slice(0, first), None)}
     for name, label in blocks.labels.items():
         parts[name] = Block(seen, slice(first, first + label.shape[1]), blocks.counted.get(name))
         first += label.shape[1]
     return TermState(model, parts, seen.logits)
+
+
+def _cast(logits: Tensor, x: Tensor) -> Tensor:
+    """Logits in the type of the rows, which autocast may have changed."""
+    return logits if logits.dtype == x.dtype else logits.to(x.dtype)
 
 
 def _column(weight: float | Tensor) -> float | Tensor:
