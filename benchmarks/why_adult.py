@@ -14,7 +14,7 @@ from countertrain.evaluation.comparison import compare
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.run import Run, open_run
 from reproduction.published import TABLE1
-from reproduction.tables import LABELS, write_table
+from reproduction.tables import paper_label, write_table
 
 ROUNDS = 10
 
@@ -40,7 +40,7 @@ def main() -> None:
             for reduction in compare(records[0], records[1], metrics):
                 rows.append(
                     {
-                        "metric": LABELS[reduction.metric],
+                        "metric": paper_label(reduction.metric),
                         "evaluation": name,
                         "published": TABLE1["adult", reduction.metric].percent,
                         "reduction": reduction.percent,

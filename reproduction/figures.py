@@ -18,7 +18,7 @@ from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
 from reproduction.cells import EPSILONS, Cell, stored
 from reproduction.published import NAMES
-from reproduction.tables import LABELS, pair
+from reproduction.tables import pair, paper_label
 
 __all__ = ["ablation", "against_published", "ig_box", "mnist_grid", "mnist_ig", "mnist_strip", "robustness", "save"]
 
@@ -107,7 +107,7 @@ def ablation(datasets: Sequence[str], results: Path) -> Figure:
                 alpha=0.85,
             )
         ax.axhline(0, color=INK, lw=0.8)
-        ax.set_ylabel(f"{LABELS[metric]}, reduction (%)")
+        ax.set_ylabel(f"{paper_label(metric)}, reduction (%)")
         ax.set_ylim(bottom=max(-110, ax.get_ylim()[0]))
         ax.spines[["top", "right"]].set_visible(False)
     axes[1].set_xticks(range(len(datasets)), [NAMES[data] for data in datasets])

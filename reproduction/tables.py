@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 
 from countertrain.evaluation.comparison import Reduction, compare
+from countertrain.evaluation.metrics import known
 from countertrain.files import write_text
 from reproduction.cells import Cell, CellResult, Variant, stored, stored_pooled
 from reproduction.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY, Published
 
-__all__ = ["TABLES", "insert_tables", "pair", "write_table"]
+__all__ = ["TABLES", "insert_tables", "pair", "paper_label", "write_table"]
 
 _OTHERS = ("as-written", "longer", "categories", "neighbours", "tuned")
 """Profiles that Table 1 shows as further columns."""
-LABELS = {"ip": "IP", "ip_star": "IP*", "cost": "Cost"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,12 @@ class Pair:
     def reduction(self, metric: str) -> Reduction:
         """Reduction of a metric by CT against BL."""
         return compare(self.ct.records, self.bl.records, [metric])[0]
+
+
+def paper_label(metric: str) -> str:
+    """A metric as the paper's tables name it: IP, IP*, Cost."""
+    label = known()[metric].label
+    return label[0].upper() + label[1:]
 
 
 def pair(data: str, variant: Variant, results: Path, profile: str = "as-run") -> Pair | None:
@@ -85,7 +91,7 @@ def _reduction_row(data: str, metric: str, ours: Reduction, theirs: Published) -
     published = (theirs.percent - 2.576 * theirs.spread, theirs.percent + 2.576 * theirs.spread)
     return {
         "data": NAMES[data],
-        "metric": LABELS[metric],
+        "metric": paper_label(metric),
         "published": theirs.percent,
         "published ±": theirs.spread,
         "published *": "*" if theirs.star else "",
@@ -121,7 +127,7 @@ def table_ci(datasets: Iterable[str], results: Path, profile: str = "as-run") ->
             ct, bl, low, high = TABLE_CI[metric][data]
             rows.append(
                 {
-                    "metric": LABELS[metric],
+                    "metric": paper_label(metric),
                     "data": NAMES[data],
                     "CT": r.treated,
                     "published CT": ct,

@@ -13,7 +13,7 @@ from countertrain.files import write_text
 from countertrain.runs.registry import VARYING
 from countertrain.runs.settings import Settings, parse_assignments
 from countertrain.runs.track import find_tracker, show_finished
-from countertrain.runs.tune import METRICS, SPACE, Bound, Goal, Tuned
+from countertrain.runs.tune import SPACE, Bound, Goal, Tuned, tunable
 from countertrain.runs.tune import tune as run_tune
 
 __all__: list[str] = []
@@ -86,7 +86,7 @@ def tune(
         )
     for trial in _finished(tuned).to_dict("records"):
         run = settings.model_copy(update={str(k): v for k, v in trial.items() if k in Settings.model_fields})
-        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in METRICS})
+        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in tunable()})
     _write(tuned, goal, folder)
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from countertrain.evaluation.attribution import integrated_gradients, relu_network_gradients
-from countertrain.evaluation.metrics import accuracy, f1
-from countertrain.evaluation.protocol import Protocol, evaluate
+from countertrain.evaluation.metrics import ROBUST_EPSILON, Metric, accuracy, f1, known
+from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.population import NotStackableError, Population
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
 
 __all__ = [
-    "EPSILON",
     "INDIVIDUALS",
     "ROUNDS",
     "Bin",
@@ -34,8 +33,6 @@ __all__ = [
 
 ROUNDS, INDIVIDUALS = 20, 100
 """Of the paper's protocol, as far as a report goes."""
-EPSILON = 0.1
-"""How far an attack may move each encoded feature: a tenth of a standard deviation."""
 _BINS = 10
 
 Verdict = Literal["better", "worse", "no clear difference"]
@@ -94,16 +91,16 @@ class Outcome:
     """One measure of explanations or robustness, for a classifier and for the one that it is compared with."""
 
     name: str
-    """ip, ip_star, cost, validity, fgsm or pgd."""
+    """Of a metric."""
     ours: float | None
-    """None where it cannot be measured, e.g. the cost where nothing is valid."""
+    """None where it cannot be measured, e.g. the distance where nothing is valid."""
     theirs: float | None = None
     verdict: Verdict | None = None
 
     @property
-    def lower_is_better(self) -> bool:
-        """Otherwise higher is."""
-        return self.name in ("ip", "ip_star", "cost")
+    def metric(self) -> Metric:
+        """What it measures."""
+        return known()[self.name]
 
 
 def outcomes(
@@ -140,7 +137,7 @@ def _compared(name: str, ours: float, theirs: float, low: float, high: float) ->
     if outcome.ours is None or outcome.theirs is None:
         return outcome
     lower, higher = high < 0, low > 0
-    better, worse = (lower, higher) if outcome.lower_is_better else (higher, lower)
+    better, worse = (lower, higher) if outcome.metric.better == "lower" else (higher, lower)
     return replace(outcome, verdict="better" if better else "worse" if worse else "no clear difference")
 
 
@@ -148,7 +145,7 @@ def _explained(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, see
     """A row for each round: plausibility of confident counterfactuals, cost and validity of just valid ones."""
     parts = []
     for tau, names in ((0.95, ["ip", "ip_star"]), (0.5, ["cost", "validity"])):
-        protocol = Protocol(rounds=ROUNDS, individuals=INDIVIDUALS, tau=tau, seed=seed)
+        protocol = EvaluationProtocol(rounds=ROUNDS, individuals=INDIVIDUALS, tau=tau, seed=seed)
         records = [
             evaluate(
                 population,
@@ -170,7 +167,7 @@ def _robust(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: 
     return {
         attack: float(
             torch.cat(
-                [robust_accuracy(p, x, y, epsilons=[EPSILON], attack=attack, seed=seed) for p in populations]
+                [robust_accuracy(p, x, y, epsilons=[ROBUST_EPSILON], attack=attack, seed=seed) for p in populations]
             ).mean()
         )
         for attack in ("fgsm", "pgd")

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Recourse
-from countertrain.report.audit import EPSILON, Outcome, Performance, Sensitivity
+from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import PROXY, Association, Grouping
 
 __all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Finding", "findings"]
@@ -177,7 +178,7 @@ def _comparison(e: Evidence) -> Iterator[Finding]:
     if e.baseline_performance is None:
         yield Finding("look", "The model was not compared with a conventionally trained one.", "comparison")
         return
-    titles = {"ip": "plausibility", "cost": "cost", "validity": "validity", "pgd": "robustness"}
+    titles = {"ip": "plausibility", "cost": "distance", "validity": "validity", "pgd": "robustness"}
     verdicts = {title: e.outcome(name).verdict for name, title in titles.items()}
     better, worse = ([t for t, v in verdicts.items() if v == which] for which in ("better", "worse"))
     parts = [f"{word} in {', '.join(names)}" for word, names in (("better", better), ("worse", worse)) if names]
@@ -189,10 +190,10 @@ def _robustness(e: Evidence) -> Iterator[Finding]:
     left = e.outcome("pgd").ours
     assert left is not None  # an accuracy always is a number
     if e.performance.accuracy - left > FRAGILE:
-        text = f"Changes of {EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
+        text = f"Changes of {ROBUST_EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
         yield Finding("look", text, "comparison")
     else:
-        text = f"Even the worst changes of {EPSILON:g} standard deviations leave accuracy at {_percent(left)}."
+        text = f"Even the worst changes of {ROBUST_EPSILON:g} standard deviations leave accuracy at {_percent(left)}."
         yield Finding("good", text, "comparison")
 
 

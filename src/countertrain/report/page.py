@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Explanation, Recourse
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness, findings
@@ -71,6 +72,7 @@ def page(
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
+        epsilon=ROBUST_EPSILON,
         fairness=fairness,
         rules=findings,
     )
