@@ -87,6 +87,10 @@ class Implausibility:
 
     def __call__(self, x: Tensor, target: Tensor) -> Tensor:
         """IP of each row: (..., n, *shape), (..., n) -> (..., n); NaN for a class without a reference row."""
+        if x.shape[: target.ndim] != target.shape or x.ndim == target.ndim:
+            raise ValueError(
+                f"rows must be of shape (*{tuple(target.shape)}, *shape), one for each target; got {tuple(x.shape)}"
+            )
         rows, labels = x.flatten(target.ndim).flatten(0, -2).double(), target.reshape(-1)
         result = rows.new_full((len(rows),), torch.nan)
         for k, (columns, sums) in enumerate(zip(self._sorted, self._sums, strict=True)):
