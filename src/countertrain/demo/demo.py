@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from countertrain.demo.figures import embed, reductions
+from countertrain.demo.figures import embed, plot_reductions
 from countertrain.demo.proof import PanelResult, Watch, figure_1, proof_of_concept
 from countertrain.evaluation.comparison import Reduction, compare
 from countertrain.evaluation.metrics import known
@@ -58,7 +58,7 @@ def _render(
     return template.render(
         panels=panels,
         figure=embed(figure_1([p.panel for p in panels], loans)),
-        bars=embed(reductions(lower, labels)),
+        bars=embed(plot_reductions(lower, labels)),
         outcomes=[
             (
                 metric.heading,

@@ -115,25 +115,25 @@ def outcomes(
 
     A difference is clear if 95 % of the rounds lie on one side of 0, or if it exceeds two standard errors.
     """
-    ours, ours_robust = _explained(classifier, x, y, seed), _robust(classifier, x, y, seed)
+    ours, ours_robust = _measure_explanations(classifier, x, y, seed), _measure_robustness(classifier, x, y, seed)
     if baseline is None:
         means = {**ours.mean(), **ours_robust}
-        return tuple(Outcome(str(name), _known(value)) for name, value in means.items())
-    theirs, theirs_robust = _explained(baseline, x, y, seed), _robust(baseline, x, y, seed)
+        return tuple(Outcome(str(name), _or_none(value)) for name, value in means.items())
+    theirs, theirs_robust = _measure_explanations(baseline, x, y, seed), _measure_robustness(baseline, x, y, seed)
     found = []
     for name in ours:
         low, high = (ours[name] - theirs[name]).quantile([0.025, 0.975])
-        found.append(_compared(str(name), ours[name].mean(), theirs[name].mean(), low, high))
+        found.append(_judge(str(name), ours[name].mean(), theirs[name].mean(), low, high))
     for name, p in ours_robust.items():
         q = theirs_robust[name]
         noise = 2 * ((p * (1 - p) + q * (1 - q)) / len(y)) ** 0.5
-        found.append(_compared(name, p, q, p - q - noise, p - q + noise))
+        found.append(_judge(name, p, q, p - q - noise, p - q + noise))
     return tuple(found)
 
 
-def _compared(name: str, ours: float, theirs: float, low: float, high: float) -> Outcome:
+def _judge(name: str, ours: float, theirs: float, low: float, high: float) -> Outcome:
     """An outcome with its verdict, by the interval in which the difference lies."""
-    outcome = Outcome(name, _known(ours), _known(theirs))
+    outcome = Outcome(name, _or_none(ours), _or_none(theirs))
     if outcome.ours is None or outcome.theirs is None:
         return outcome
     lower, higher = high < 0, low > 0
@@ -141,7 +141,7 @@ def _compared(name: str, ours: float, theirs: float, low: float, high: float) ->
     return replace(outcome, verdict="better" if better else "worse" if worse else "no clear difference")
 
 
-def _explained(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> pd.DataFrame:
+def _measure_explanations(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> pd.DataFrame:
     """A row for each round: plausibility of confident counterfactuals, cost and validity of just valid ones."""
     parts = []
     for tau, names in ((0.95, ["ip", "ip_star"]), (0.5, ["cost", "validity"])):
@@ -161,7 +161,7 @@ def _explained(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, see
     return pd.concat(parts, axis=1)
 
 
-def _robust(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
+def _measure_robustness(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
     """Accuracy under each attack."""
     populations = _populations(classifier.models_, x)
     return {
@@ -186,7 +186,7 @@ def _populations(models: Sequence[nn.Module], x: Tensor) -> list[Population]:
     return [Population([model]) for model in models]
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
@@ -227,14 +227,14 @@ def _shares(classifier: "CounterfactualClassifier", x: Tensor, target: int) -> N
         contribution = torch.zeros_like(x)  # (n, D)
         for k in range(n_classes):
             weight = 1.0 if k == target else -1.0 / (n_classes - 1)
-            contribution += weight * _attributed(model, x, k)
+            contribution += weight * _attribute(model, x, k)
         by_column = x.new_zeros(len(x), len(encoder.schema.columns)).index_add_(1, column_of, contribution)  # (n, C)
         mean = by_column.double().abs().mean(0)
         shares.append(mean / mean.sum().clamp(min=1e-12))
     return torch.stack(shares).mean(0).numpy()
 
 
-def _attributed(model: nn.Module, x: Tensor, k: int) -> Tensor:
+def _attribute(model: nn.Module, x: Tensor, k: int) -> Tensor:
     """Contributions (n, D) to the logit of class k, from the average row to each row."""
     y, average = torch.full((len(x),), k), x.mean(0)
     exact = relu_network_gradients(model, x, y, average)

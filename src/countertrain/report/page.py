@@ -55,7 +55,7 @@ def page(
     )
     environment.filters |= {"text": as_text, "percent": _percent, "number": _number}
     both = [one for one in (classifier, baseline) if one is not None]
-    settings = [{name: _shown(value) for name, value in one.get_params(deep=False).items()} for one in both]
+    settings = [{name: _name_value(value) for name, value in one.get_params(deep=False).items()} for one in both]
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
@@ -103,7 +103,7 @@ def _typical(recourse: Recourse) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _name_value(value: Any) -> str:
     """A parameter in a word."""
     if isinstance(value, str | int | float | np.number | Mapping | None):
         return str(plain(value))
