@@ -19,7 +19,7 @@ LINE = [
     {"training"},
     {"testing"},
     {"tables"},
-    {"evaluation"},
+    {"evaluation", "plots"},
     {"runs", "recourse", "report", "estimator", "project"},
     {"demo"},
     {"serve"},

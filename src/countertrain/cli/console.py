@@ -21,8 +21,8 @@ from rich.table import Table
 
 from countertrain.demo.proof import PanelResult
 from countertrain.evaluation.comparison import Reduction
+from countertrain.evaluation.metrics import known
 from countertrain.runs.explain import Explanation
-from countertrain.runs.scores import OUTCOMES
 from countertrain.tables.downloads import watching_downloads
 from countertrain.training.history import EpochRecord
 from countertrain.training.trainer import Callback
@@ -120,8 +120,8 @@ def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:
     table.add_column("outcome")
     for name, frame in columns.items():
         table.add_column(f"{name} ({len(frame)} seed{'s' if len(frame) > 1 else ''})", justify="right")
-    for outcome, label in OUTCOMES.items():
-        table.add_row(label, *(_with_spread(frame[outcome]) for frame in columns.values()))
+    for name, metric in known().items():
+        table.add_row(metric.heading, *(_with_spread(frame[name]) for frame in columns.values()))
     if any(len(frame) > 1 for frame in columns.values()):
         table.caption = "± standard deviation over training seeds"
     return table
@@ -134,10 +134,15 @@ def reduction_table(reductions: Sequence[Reduction]) -> Table:
         table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
     for r in reductions:
         seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
-        name = {"ip": "IP", "ip_star": "IP*", "cost": "cost"}.get(r.metric, r.metric)
         star = "*" if r.significant else ""
         table.add_row(
-            name, f"{r.percent:.1f} %", seeds, f"{r.round_sd:.1f}", f"{r.treated:.4g}", f"{r.baseline:.4g}", star
+            known()[r.metric].label,
+            f"{r.percent:.1f} %",
+            seeds,
+            f"{r.round_sd:.1f}",
+            f"{r.treated:.4g}",
+            f"{r.baseline:.4g}",
+            star,
         )
     return table
 

@@ -8,13 +8,13 @@ import typer
 
 from countertrain.cli.app import app
 from countertrain.cli.console import console, counting, frame_table
-from countertrain.demo.figures import pareto
 from countertrain.files import write_text
 from countertrain.runs.registry import VARYING
 from countertrain.runs.settings import Settings, parse_assignments
 from countertrain.runs.track import find_tracker, show_finished
-from countertrain.runs.tune import METRICS, SPACE, Bound, Goal, Tuned
+from countertrain.runs.tune import SPACE, Bound, Goal, Tuned, tunable
 from countertrain.runs.tune import tune as run_tune
+from countertrain.runs.tune.plot import plot_front
 
 __all__: list[str] = []
 
@@ -86,7 +86,7 @@ def tune(
         )
     for trial in _finished(tuned).to_dict("records"):
         run = settings.model_copy(update={str(k): v for k, v in trial.items() if k in Settings.model_fields})
-        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in METRICS})
+        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in tunable()})
     _write(tuned, goal, folder)
 
 
@@ -113,7 +113,7 @@ def _finished(tuned: Tuned) -> pd.DataFrame:
 def _write(tuned: Tuned, goal: Goal, folder: Path) -> None:
     write_text(folder / "trials.csv", tuned.trials.to_csv(index=False, float_format="%.5g"))
     for kind in ("png", "svg"):
-        pareto(_finished(tuned), goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
+        plot_front(_finished(tuned), goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
     front = tuned.trials[tuned.trials["front"]].sort_values("loss")
     shown = ["trial", *(f"{name} reduction" for name in goal.minimise), "accuracy", "bl_accuracy", "validity"]
     console.print(frame_table("Pareto front on validation rows, reductions in percent", front[shown]))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Explanation, Recourse
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness, findings
@@ -54,7 +55,7 @@ def page(
     )
     environment.filters |= {"text": as_text, "percent": _percent, "number": _number}
     both = [one for one in (classifier, baseline) if one is not None]
-    settings = [{name: _shown(value) for name, value in one.get_params(deep=False).items()} for one in both]
+    settings = [{name: _name_value(value) for name, value in one.get_params(deep=False).items()} for one in both]
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
@@ -71,6 +72,7 @@ def page(
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
+        epsilon=ROBUST_EPSILON,
         fairness=fairness,
         rules=findings,
     )
@@ -101,7 +103,7 @@ def _typical(recourse: Recourse) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _name_value(value: Any) -> str:
     """A parameter in a word."""
     if isinstance(value, str | int | float | np.number | Mapping | None):
         return str(plain(value))

@@ -7,8 +7,7 @@ from torch import nn
 
 from countertrain import models
 from countertrain.constraints import Constraints
-from countertrain.evaluation.protocol import Protocol
-from countertrain.models.kernels import fused_adam
+from countertrain.evaluation.protocol import EvaluationProtocol
 from countertrain.runs.settings import Settings
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, revise
@@ -16,8 +15,8 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE
 from countertrain.tables import Dataset
-from countertrain.training.methods import ar, bl, cd, ct
-from countertrain.training.trainer import CounterfactualTrainer
+from countertrain.training.objective import Objective, ar, bl, cd, ct
+from countertrain.training.trainer import CounterfactualTrainer, fused_adam
 
 __all__ = ["VARYING", "build_constraints", "build_generator", "build_models", "build_protocol", "build_trainer"]
 
@@ -117,9 +116,11 @@ def _each(runs: Sequence[Settings], name: str) -> float | list[float]:
     return float(values[0]) if len(set(values)) == 1 else values
 
 
-def build_protocol(settings: Settings, *, rounds: int, individuals: int, tau: float | None = None) -> Protocol:
+def build_protocol(
+    settings: Settings, *, rounds: int, individuals: int, tau: float | None = None
+) -> EvaluationProtocol:
     """The evaluation of a run: tau 0.95, or 0.5 (cost of just valid counterfactuals) under constraints."""
-    return Protocol(
+    return EvaluationProtocol(
         rounds=rounds,
         individuals=individuals,
         tau=tau if tau is not None else (0.5 if settings.immutable else 0.95),

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from countertrain.evaluation.protocol import Protocol, evaluate
+from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.files import CheckpointError, read_tensors, write_tensors, write_text
 from countertrain.runs.compile_choice import choose_compiled
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
@@ -47,7 +47,7 @@ class Run:
         return [EpochRecord.from_json(json.loads(line)) for line in lines]
 
     def evaluate(
-        self, protocol: Protocol, *, progress: Callable[[int, int], None] = lambda done, total: None
+        self, protocol: EvaluationProtocol, *, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> pd.DataFrame:
         """Counterfactual outcomes of every model on the test rows."""
         return evaluate(

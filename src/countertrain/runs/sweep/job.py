@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from countertrain.evaluation.metrics import known
 from countertrain.evaluation.protocol import evaluate
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
-from countertrain.runs.scores import OUTCOMES, predictive
+from countertrain.runs.scores import predictive
 from countertrain.runs.settings import Settings
 from countertrain.search.vae import fit_vae
 from countertrain.tables import Dataset, load
@@ -116,7 +117,7 @@ def _result(job: Job, i: int, model: nn.Module, data: Dataset, history: History)
     trained = records[-1].metrics if records else {}
     numbers = {
         **{name: values[0] for name, values in predictive([model], rows).items()},
-        **{name: float(means[name]) for name in OUTCOMES if name in means},
+        **{name: float(means[name]) for name in known() if name in means},
         "mature": trained.get("mature", [math.nan])[0],
     }
     outcomes = {name: value if math.isfinite(value) else None for name, value in numbers.items()}

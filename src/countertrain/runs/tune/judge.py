@@ -14,6 +14,7 @@ from countertrain.evaluation.protocol import evaluate
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.runs.scores import predictive
 from countertrain.runs.settings import Settings
+from countertrain.runs.tune.goal import tunable
 from countertrain.tables import Dataset
 from countertrain.training.state import keep_models
 from countertrain.training.trouble import NonFiniteLossError
@@ -135,5 +136,6 @@ class _Flock:
             constraints=build_constraints(first, self.data, test_time=True),
             protocol=build_protocol(first, rounds=rounds, individuals=individuals, tau=self.tau),
         )
-        outcomes = records.groupby("model")[["ip", "ip_star", "cost", "validity"]].mean().reset_index(drop=True)
+        names = [name for name in tunable() if name in records]
+        outcomes = records.groupby("model")[names].mean().reset_index(drop=True)
         return outcomes.assign(**predictive(self.models, rows))
