@@ -14,6 +14,7 @@ from benchmarks.measuring import Budget, Measurement, Part, Say, fastest, slope
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
 from countertrain.search.generators import eccco
+from countertrain.training.methods import ct
 from countertrain.training.trainer import CounterfactualTrainer
 
 __all__ = ["AXES", "Load", "measure_growth", "peak_memory"]
@@ -44,7 +45,7 @@ class Load:
         generator = eccco(tau=1 - 1e-7, n_steps=self.n_steps)
         if self.n is None:
             return lambda: generator(model, x, y, constraints=constraints)
-        trainer = CounterfactualTrainer(generator=generator, constraints=constraints, epochs=1, n_ce=self.n_ce)
+        trainer = CounterfactualTrainer(ct(generator=generator, n_ce=self.n_ce), constraints, epochs=1)
         return lambda: trainer.fit(model, x, y)
 
 

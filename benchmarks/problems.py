@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
-from countertrain.search.penalties import ScheduledEnergy
 from countertrain.search.losses import predict
+from countertrain.search.penalties import ScheduledEnergy
 from countertrain.tables import load
 from countertrain.training.methods import bl
 from countertrain.training.trainer import CounterfactualTrainer

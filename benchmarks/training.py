@@ -13,8 +13,8 @@ from torch.nn import functional
 from benchmarks.measuring import Budget, Contender, Measurement, Part, Say, Timing, guard, race
 from benchmarks.peers import EPSILON, step_size, training_peers
 from benchmarks.problems import Problem, bare_loop, problems
-from countertrain.evaluation.robustness import pgd
-from countertrain.search.generators import eccco
+from countertrain.search.generator import Generator
+from countertrain.search.generators import eccco, pgd
 from countertrain.training.history import History
 from countertrain.training.methods import bl, ct
 from countertrain.training.trainer import CounterfactualTrainer, adam
@@ -37,13 +37,15 @@ def measure_training(budget: Budget, say: Say) -> Part:
         say(f"training, {problem.name}")
         model = copy.deepcopy(problem.model)
         trainer = CounterfactualTrainer(
-            objective=ct(lambda_reg=0.25),
-            generator=eccco(tau=0.9, n_steps=budget.n_steps),
+            ct(
+                lambda_reg=0.25,
+                generator=eccco(tau=0.9, n_steps=budget.n_steps),
+                n_ce=budget.n_rows,
+                epsilon=EPSILON,
+            ),
             constraints=problem.free,
             epochs=1,
             batch_size=problem.batch_size,
-            n_ce=budget.n_rows,
-            epsilon=EPSILON,
         )
         steps = _epoch(trainer, problem, model)["n_steps"][0][0]
         passes = round(steps) + 1  # the last iterate is looked at, too
@@ -61,7 +63,7 @@ def _epochs(
     """One epoch in each way, each from the same weights."""
     n, attacked = len(problem.x), f"{len(problem.x):,} rows x {budget.n_steps} steps"
     searched = f"{budget.n_rows:,} rows x {passes} passes on average"
-    attack = partial(pgd, epsilon=EPSILON, step_size=step_size(budget), n_steps=budget.n_steps)
+    attack = pgd(EPSILON, step_size=step_size(budget), n_steps=budget.n_steps, random_start=False)
     sampled = f"by hand; SGLD, {n:,} rows x {_SGLD_STEPS} steps"
     contenders = [
         Contender(CONVENTIONAL, partial(_epoch, replace(trainer, objective=bl()), problem, model)),
@@ -102,11 +104,9 @@ def _yloss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(model(x), y)
 
 
-def _adversarial_loss(
-    attack: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module, x: Tensor, y: Tensor
-) -> Tensor:
+def _adversarial_loss(attack: Generator, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Madry's adversarial training: only the attacked rows count."""
-    return _yloss(model, attack(model, x, y), y)
+    return _yloss(model, attack(model, x, y).x, y)
 
 
 def jem_loss(problem: Problem) -> Loss:

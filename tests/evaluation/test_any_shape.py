@@ -1,22 +1,18 @@
 """Rows of any shape are measured as the same rows flattened: images need no other evaluation than tables."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
-from countertrain import Counterfactuals
-from countertrain.evaluation import protocol as module
 from countertrain.evaluation.attribution import integrated_gradients, sensitivity
 from countertrain.evaluation.divergence import GroupedDivergence, mmd
 from countertrain.evaluation.metrics import Implausibility, cost, sparsity
 from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
-from countertrain.evaluation.robustness import fgsm, pgd, robust_accuracy
+from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.population import Population
-from countertrain.search.generators import eccco
+from countertrain.search.generator import Generator
+from countertrain.search.generators import fgsm, pgd
 
 SHAPE = (1, 4, 3)
 N_CLASSES = 3
@@ -87,19 +83,19 @@ def test_divergence_of_images_is_that_of_their_pixels(images: tuple[Tensor, Tens
     assert (found[0] > 0).all()
 
 
-@pytest.mark.parametrize("attack", [fgsm, pgd])
+@pytest.mark.parametrize("attack", [fgsm(0.2), pgd(0.2)])
 def test_attacks_on_images_are_those_on_their_pixels(
-    attack: Callable[..., Tensor], images: tuple[Tensor, Tensor], models: list[nn.Module]
+    attack: Generator, images: tuple[Tensor, Tensor], models: list[nn.Module]
 ) -> None:
     x, y = images
-    found = attack(models[0], x, y, epsilon=0.2)
+    found = attack(models[0], x, y).x
     assert found.shape == x.shape
-    assert torch.allclose(found.flatten(1), attack(flat(models[0]), x.flatten(1), y, epsilon=0.2))
-    both = attack(Population(models), x.expand(2, *x.shape), y.expand(2, -1), epsilon=0.2)
+    assert torch.allclose(found.flatten(1), attack(flat(models[0]), x.flatten(1), y).x)
+    both = attack(Population(models), x.expand(2, *x.shape), y.expand(2, -1)).x
     assert torch.allclose(both[0], found)
     assert not torch.allclose(both[1], found)
-    with pytest.raises(ValueError, match=r"with \(P, n\) for a population; got \(90, 1, 4, 3\) with \(89,\)"):
-        attack(models[0], x, y[1:], epsilon=0.2)
+    with pytest.raises(ValueError, match=r"target must have shape \(90,\), one class per factual; got \(89,\)"):
+        attack(models[0], x, y[1:])
 
 
 @pytest.mark.parametrize("attack", ["fgsm", "pgd"])
@@ -126,26 +122,6 @@ def test_attributions_of_images_are_those_of_their_pixels(
     assert torch.allclose(sensitivity(models[0], x, y, [0, 7], **few), wanted)
 
 
-@pytest.fixture
-def searching_flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search of flattened rows behind one of images."""
-
-    def flattening(**settings: object) -> object:
-        generator = eccco(**settings)  # type: ignore[arg-type]
-
-        def search(population: Population, x: Tensor, target: Tensor, **kwargs: object) -> Counterfactuals:
-            shape = x.shape
-            through = population if x.ndim == 3 else Population([flat(model) for model in population.modules])
-            found = generator(through, x.flatten(2), target, **kwargs)  # type: ignore[arg-type]
-            rows = {name: getattr(found, name).reshape(shape) for name in ("x", "factual", "nascent")}
-            return replace(found, **rows)
-
-        return search
-
-    monkeypatch.setattr(module, "eccco", flattening)
-
-
-@pytest.mark.usefixtures("searching_flat")
 def test_evaluating_models_of_images_gives_the_records_of_their_pixels(
     images: tuple[Tensor, Tensor], models: list[nn.Module]
 ) -> None:

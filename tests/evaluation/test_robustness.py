@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from countertrain import mlp
+from countertrain.constraints import Constraints
 from countertrain.evaluation import robustness
 from countertrain.evaluation.metrics import accuracy
-from countertrain.evaluation.robustness import fgsm, pgd, robust_accuracy
+from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.population import Population
+from countertrain.search.generators import fgsm, pgd
 from countertrain.search.losses import cross_entropy
 from countertrain.testing import toy_model, toy_rows
 
@@ -38,7 +40,7 @@ def in_foolbox(model: nn.Module) -> foolbox.PyTorchModel:
 def test_fgsm_is_the_one_of_foolbox(models: list[nn.Module], rows: tuple[Tensor, Tensor], epsilon: float) -> None:
     attack = foolbox.attacks.LinfFastGradientAttack(random_start=False)
     _, wanted, _ = attack(in_foolbox(models[0]), *rows, epsilons=epsilon)
-    found = fgsm(models[0], *rows, epsilon=epsilon)
+    found = fgsm(epsilon)(models[0], *rows).x
     assert torch.allclose(found, wanted, atol=1e-10)
     assert (found != rows[0]).any(1).all()
 
@@ -51,31 +53,29 @@ def test_pgd_without_a_random_start_is_the_one_of_foolbox(
         abs_stepsize=step_size, steps=n_steps, random_start=False
     )
     _, wanted, _ = attack(in_foolbox(models[0]), *rows, epsilons=epsilon)
-    found = pgd(models[0], *rows, epsilon=epsilon, step_size=step_size, n_steps=n_steps)
+    found = pgd(epsilon, step_size=step_size, n_steps=n_steps, random_start=False)(models[0], *rows).x
     assert torch.allclose(found, wanted, atol=1e-10)
-    assert not torch.allclose(found, fgsm(models[0], *rows, epsilon=epsilon), atol=1e-3)
+    assert not torch.allclose(found, fgsm(epsilon)(models[0], *rows).x, atol=1e-3)
 
 
 def test_attacked_rows_stay_inside_the_ball_and_reach_its_border(
     models: list[nn.Module], rows: tuple[Tensor, Tensor]
 ) -> None:
-    stream = torch.Generator().manual_seed(0)
-    for attacked in (
-        fgsm(models[0], *rows, epsilon=0.2),
-        pgd(models[0], *rows, epsilon=0.2, step_size=0.15, n_steps=5),
-        pgd(models[0], *rows, epsilon=0.2, step_size=0.15, n_steps=5, stream=stream),
+    for attack in (
+        fgsm(0.2),
+        pgd(0.2, step_size=0.15, n_steps=5, random_start=False),
+        pgd(0.2, step_size=0.15, n_steps=5),
     ):
-        away = (attacked - rows[0]).abs().amax()
+        away = (attack(models[0], *rows).x - rows[0]).abs().amax()
         assert away <= 0.2 + 1e-12
         assert away >= 0.2 - 1e-9  # two steps of 0.15 would leave it if they could
 
 
-def test_a_random_start_is_uniform_in_the_ball_and_comes_from_the_stream(
+def test_a_random_start_is_uniform_in_the_ball_and_comes_from_the_seed(
     models: list[nn.Module], rows: tuple[Tensor, Tensor]
 ) -> None:
     def start(seed: int) -> Tensor:
-        stream = torch.Generator().manual_seed(seed)
-        return pgd(models[0], *rows, epsilon=0.2, n_steps=0, stream=stream) - rows[0]
+        return pgd(0.2, n_steps=0)(models[0], *rows, seed=seed).x - rows[0]
 
     first = start(0)
     assert torch.equal(first, start(0))
@@ -87,11 +87,10 @@ def test_a_random_start_is_uniform_in_the_ball_and_comes_from_the_stream(
 
 def test_clipped_rows_stay_in_the_domain(models: list[nn.Module], rows: tuple[Tensor, Tensor]) -> None:
     low, high = rows[0].min().item(), rows[0].max().item()
-    assert fgsm(models[0], *rows, epsilon=0.5).min() < low
-    for attacked in (
-        fgsm(models[0], *rows, epsilon=0.5, clip=(low, high)),
-        pgd(models[0], *rows, epsilon=0.5, clip=(low, high)),
-    ):
+    assert fgsm(0.5)(models[0], *rows).x.min() < low
+    limits = Constraints.of(3, lower=low, upper=high)
+    for attack in (fgsm(0.5), pgd(0.5)):
+        attacked = attack(models[0], *rows, constraints=limits).x
         assert attacked.min() >= low
         assert attacked.max() <= high
 
@@ -100,11 +99,11 @@ def test_each_model_of_a_population_is_attacked_as_if_alone(
     models: list[nn.Module], rows: tuple[Tensor, Tensor]
 ) -> None:
     x, y = rows[0].expand(3, -1, -1), rows[1].expand(3, -1)
-    together = {"fgsm": fgsm(Population(models), x, y, epsilon=0.3), "pgd": pgd(Population(models), x, y, epsilon=0.3)}
-    for i, model in enumerate(models):
-        assert torch.allclose(together["fgsm"][i], fgsm(model, *rows, epsilon=0.3), atol=1e-10)
-        assert torch.allclose(together["pgd"][i], pgd(model, *rows, epsilon=0.3), atol=1e-10)
-    assert not torch.allclose(together["fgsm"][0], together["fgsm"][1])
+    for attack in (fgsm(0.3), pgd(0.3), pgd(0.3, random_start=False)):
+        together = attack(Population(models), x, y).x
+        for i, model in enumerate(models):
+            assert torch.allclose(together[i], attack(model, *rows).x, atol=1e-10)
+        assert not torch.allclose(together[0], together[1])
 
 
 @pytest.mark.parametrize("attack", ["fgsm", "pgd"])
@@ -132,7 +131,7 @@ def test_many_small_steps_find_a_higher_loss_than_one_large_step(
     models: list[nn.Module], rows: tuple[Tensor, Tensor]
 ) -> None:
     x, y = rows
-    one, many = fgsm(models[0], x, y, epsilon=0.5), pgd(models[0], x, y, epsilon=0.5, step_size=0.05)
+    one, many = fgsm(0.5)(models[0], x, y).x, pgd(0.5, step_size=0.05, random_start=False)(models[0], x, y).x
     with torch.no_grad():
         none, one, many = (cross_entropy(models[0](rows), y).mean() for rows in (x, one, many))
     assert none < one < many
@@ -143,8 +142,8 @@ def test_the_model_keeps_its_mode_its_weights_and_its_gradients(rows: tuple[Tens
     model[1].eval()
     modes = [layer.training for layer in model.modules()]
     before = [p.detach().clone() for p in model.parameters()]
-    fgsm(model, *rows, epsilon=0.1)
-    pgd(model, *rows, epsilon=0.1, n_steps=2)
+    fgsm(0.1)(model, *rows)
+    pgd(0.1, n_steps=2)(model, *rows)
     robust_accuracy(model, *rows, epsilons=[0.1])
     assert [layer.training for layer in model.modules()] == modes
     assert True in modes
@@ -156,7 +155,7 @@ def test_the_model_keeps_its_mode_its_weights_and_its_gradients(rows: tuple[Tens
 def test_dropout_is_off_during_an_attack(rows: tuple[Tensor, Tensor]) -> None:
     model = nn.Sequential(mlp(3, 8).double(), nn.Dropout(0.5), nn.Linear(8, 3, dtype=torch.float64)).train()
     assert not torch.equal(model(rows[0]), model(rows[0]))
-    assert torch.equal(fgsm(model, *rows, epsilon=0.1), fgsm(model, *rows, epsilon=0.1))
+    assert torch.equal(fgsm(0.1)(model, *rows).x, fgsm(0.1)(model, *rows).x)
 
 
 def test_an_unknown_attack_is_refused(models: list[nn.Module], rows: tuple[Tensor, Tensor]) -> None:
