@@ -128,7 +128,11 @@ def test_a_sweep_has_all_combinations_of_data_values_and_seeds_under_lasting_nam
     [
         ("[grid]", "[gird]", "unknown key 'gird' in a sweep; did you mean 'grid'?"),
         ("seeds = [0, 1]", "tau = 0.5", "unknown key 'tau' in a sweep; settings belong under [fixed] or [grid]"),
-        ("seeds = [0, 1]", "zzz = 1", "unknown key 'zzz' in a sweep; there are data, seeds, fixed, grid, evaluation"),
+        (
+            "seeds = [0, 1]",
+            "zzz = 1",
+            "unknown key 'zzz' in a sweep; there are 'data', 'seeds', 'fixed', 'grid', 'evaluation'",
+        ),
         ("rounds", "round", "unknown key 'round' in [evaluation]; did you mean 'rounds'?"),
         ("rounds = 2", "rounds = 1", "setting 'evaluation.rounds' must be greater than or equal to 2; got 1"),
         ("tau = [0.5, 0.9]", "tua = [0.5]", "unknown setting 'tua'; did you mean 'tau'?"),

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from countertrain.files import CheckpointError, read_tensors, write_tensors
 from countertrain.runs.fitting import as_one, build_models
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, plain
+from countertrain.tables.schema import Schema
 from countertrain.training.history import EpochRecord, History
+from countertrain.words import plain
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
