@@ -1,4 +1,4 @@
-"""Imports go one way: words and files, constraints, models, search, training, tables, runs, command (docs/design.md)."""
+"""Imports go one way: words, files, constraints, models, search, training, tables, runs, command (docs/design.md)."""
 
 import ast
 import subprocess
