@@ -240,6 +240,6 @@ def test_stopping_an_evaluation_leaves_no_traceback(call, runs: Path, monkeypatc
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.runs, "score", interrupted)
+    monkeypatch.setattr("countertrain.runs.scores.score", interrupted)
     code, _, _ = call("evaluate", str(runs / "one"), *SMALL)
     assert code == 130
