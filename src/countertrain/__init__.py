@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from countertrain.constraints import Constraints
     from countertrain.estimator import CounterfactualClassifier
+    from countertrain.evaluation import metrics
     from countertrain.models.architectures import lenet, linear, mlp
     from countertrain.recourse.answer import Recourse
+    from countertrain.search import generators, penalties, rules
     from countertrain.search.generator import Generator
-    from countertrain.search.generators import eccco, generic, revise
     from countertrain.search.state import Counterfactuals
-    from countertrain.search.vae import fit_vae
     from countertrain.tables.schema import Schema, SchemaError
+    from countertrain.training import methods
     from countertrain.training.loss import CounterfactualLoss
     from countertrain.training.trainer import CounterfactualTrainer
+
+    __version__: str
 
 _PUBLIC = {
     "Constraints": "constraints",
@@ -26,15 +29,20 @@ _PUBLIC = {
     "Recourse": "recourse.answer",
     "Schema": "tables.schema",
     "SchemaError": "tables.schema",
-    "eccco": "search.generators",
-    "fit_vae": "search.vae",
-    "generic": "search.generators",
     "lenet": "models.architectures",
     "linear": "models.architectures",
     "mlp": "models.architectures",
-    "revise": "search.generators",
 }
 """Public names and where they live: imported when they are first asked for."""
+
+_MODULES = {
+    "generators": "search.generators",
+    "methods": "training.methods",
+    "metrics": "evaluation.metrics",
+    "penalties": "search.penalties",
+    "rules": "search.rules",
+}
+"""Public modules and where they live."""
 
 __all__ = [
     "Constraints",
@@ -46,23 +54,37 @@ __all__ = [
     "Recourse",
     "Schema",
     "SchemaError",
-    "eccco",
-    "fit_vae",
-    "generic",
+    "__version__",
+    "generators",
     "lenet",
     "linear",
+    "methods",
+    "metrics",
     "mlp",
-    "revise",
+    "penalties",
+    "rules",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("countertrain")
+    elif name in _MODULES:
+        value = import_module(f"countertrain.{_MODULES[name]}")
+    elif name in _PUBLIC:
+        value = getattr(import_module(f"countertrain.{_PUBLIC[name]}"), name)
+    elif name.startswith("_"):  # Python and its tools ask for many of these
         raise AttributeError(f"module 'countertrain' has no attribute {name!r}")
-    value = getattr(import_module(f"countertrain.{_PUBLIC[name]}"), name)
+    else:
+        from countertrain.words import suggest
+
+        hint = suggest(name, __all__, "dir(countertrain) lists them all")
+        raise AttributeError(f"module 'countertrain' has no attribute {name!r}; {hint}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *__all__})

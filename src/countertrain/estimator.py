@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from countertrain.runs import callbacks, export, fitting, store
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, SchemaError, as_frame, check_names, plain
-from countertrain.training.FIXME import Objective
+from countertrain.tables.schema import Schema, SchemaError, as_frame, check_names
 from countertrain.training.history import History
+from countertrain.training.methods import Method
+from countertrain.words import plain
 
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse
@@ -44,7 +45,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `immutable`, `increase`, `decrease`: names of columns that people cannot change, or only one way; they overrule
       the schema.
     - `objective`: "ct" for counterfactual training, "ar" or "cd" for one half of it, "bl" for a conventional network;
-      or an Objective.
+      or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
     - `hidden`: units of each hidden layer.
     - `module`: a network of your own: an nn.Module, which is copied and goes on from the weights that it has, or a
@@ -78,7 +79,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         immutable: Sequence[str] = (),
         increase: Sequence[str] = (),
         decrease: Sequence[str] = (),
-        objective: Literal["ct", "bl", "ar", "cd"] | Objective = "ct",
+        objective: Literal["ct", "bl", "ar", "cd"] | Method = "ct",
         generator: Literal["eccco", "generic", "revise"] | Generator = "eccco",
         hidden: Sequence[int] = (32,),
         module: fitting.Module | None = None,
@@ -215,7 +216,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         path: str | os.PathLike[str],
         *,
         module: fitting.Module | None = None,
-        objective: Objective | None = None,
+        objective: Method | None = None,
         generator: Generator | None = None,
     ) -> Self:
         """The classifier that `save` wrote; nothing in the folder is ever run.

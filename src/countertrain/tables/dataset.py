@@ -1,6 +1,5 @@
 """A data set as training needs it: three splits in the model's units, and the way back to a person's."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
+from countertrain.words import suggest
 
 __all__ = ["Dataset", "Split", "hold_out"]
 
@@ -68,9 +68,7 @@ class Dataset:
             columns = [i for i, f in enumerate(self.features) if f == name or f.split("=", 1)[0] == name]
             if not columns:
                 known = list(dict.fromkeys(f.split("=", 1)[0] for f in self.features))
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known[:12])}"
-                raise ValueError(f"{self.name} has no feature {name!r}; {hint}")
+                raise ValueError(f"{self.name} has no feature {name!r}; {suggest(name, known)}")
             found += columns
         return found
 

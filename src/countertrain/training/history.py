@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from countertrain.words import suggest
+
 __all__ = ["BatchRecord", "EpochRecord", "History"]
 
 
@@ -80,5 +82,5 @@ class History:
         found = [record.metrics[metric] for record in self.records if metric in record.metrics]
         if not found:
             known = sorted({name for record in self.records for name in record.metrics})
-            raise KeyError(f"no metric {metric!r} in this history; there are {', '.join(known) or 'none'}")
+            raise KeyError(f"no metric {metric!r} in this history; {suggest(metric, known)}")
         return found
