@@ -23,7 +23,7 @@ from countertrain.demo.proof import PanelResult
 from countertrain.evaluation.comparison import Reduction
 from countertrain.evaluation.metrics import known
 from countertrain.runs.explain import Explanation
-from countertrain.tables.downloads import watching_downloads
+from countertrain.tables.sources.downloads import watch_downloads
 from countertrain.training.history import EpochRecord
 from countertrain.training.trainer import Callback
 
@@ -107,7 +107,7 @@ def download_bar() -> Iterator[None]:
             progress.stop()
 
     try:
-        with watching_downloads(report):
+        with watch_downloads(report):
             yield
     finally:
         if progress.live.is_started:

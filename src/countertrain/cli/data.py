@@ -7,7 +7,7 @@ import typer
 
 from countertrain.cli.app import app
 from countertrain.cli.console import console, counting
-from countertrain.tables.convert import convert as convert_table
+from countertrain.tables.sources.convert import convert as convert_table
 
 __all__: list[str] = []
 
@@ -25,5 +25,5 @@ def convert(
     validation and test, 10,000 rows each are held out at most.
     """
     with counting(f"converting {source}") as progress:
-        convert_table(source, folder, target=target_column, data_seed=data_seed, progress=progress)
+        convert_table(source, folder, label=target_column, data_seed=data_seed, progress=progress)
     console.print(f"rows: {folder}\n[dim]next: countertrain train {folder}[/]", soft_wrap=True)
