@@ -120,7 +120,7 @@ def test_same_settings_have_the_same_default_folder_and_others_another() -> None
 
 
 def test_an_unknown_immutable_feature_is_found_out_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="moons has no feature 'x3'; there are x1, x2"):
+    with pytest.raises(ValueError, match="moons has no feature 'x3'; there are 'x1', 'x2'"):
         train(small(immutable=["x3"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

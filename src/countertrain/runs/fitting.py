@@ -218,7 +218,8 @@ def split(codes: Rows, fraction: float, rng: np.random.RandomState) -> tuple[Row
         return split_off(codes, fraction, rng)
     except ValueError as error:
         raise ValueError(
-            f"early_stopping: {str(error).split(';')[0]}; change validation_fraction, or train without early_stopping"
+            f"early_stopping cannot hold out {fraction:g} of {len(codes)} rows with every class in both parts; "
+            "change validation_fraction, or train without early_stopping"
         ) from error
 
 
