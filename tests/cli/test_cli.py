@@ -176,7 +176,7 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("train moons --set tau=2", "setting 'tau' must be less than 1; got 2"),
         ("train moons --set tau", "a setting is given as NAME=VALUE, for example tau=0.5; got 'tau'"),
         ("train moons --set hidden=[-1]", "setting 'hidden' "),
-        ("train moons --immutable x9", "moons has no feature 'x9'; there are x1, x2"),
+        ("train moons --immutable x9", "moons has no feature 'x9'; there are 'x1', 'x2'"),
         ("train moons --seed 1 --seeds 2,3", "give either --seed or --seeds, not both"),
         ("train moons --seeds a-b", "--seeds takes numbers such as 0-9 or 1,5,7; got 'a-b'"),
         ("train moons --seeds 1,1", "--seeds must name at least one seed, and none twice; got '1,1'"),

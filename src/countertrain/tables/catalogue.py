@@ -12,7 +12,7 @@ import pandas as pd
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.schema import Schema
 from countertrain.tables.sentences import suggestion
-from countertrain.tables.sources.files import is_table, read_table
+from countertrain.tables.sources.files import is_table, read_table, short_name
 from countertrain.tables.sources.folder import open_folder
 from countertrain.tables.sources.frames import breast_cancer, from_frame
 from countertrain.tables.sources.images import digits, mnist
@@ -75,7 +75,7 @@ def load(
         return data.drop(drop) if drop else data
     if is_table(path):
         options = {"label": label, "data_seed": data_seed, "schema": schema, "drop": drop}
-        return from_frame(read_table(path), name=path.name.split(".")[0], title=path.name, **options)  # type: ignore[arg-type]
+        return from_frame(read_table(path), name=short_name(path), title=path.name, **options)  # type: ignore[arg-type]
     known = [*_LOADERS, *plugins]
     hint = suggestion(name, known)
     more = "" if hint.startswith("did you mean") else ", or the path of a CSV or Parquet file"

@@ -14,7 +14,7 @@ from countertrain.tables import cells
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import LabelCoder, check_labels
 from countertrain.tables.schema import Schema, as_frame
-from countertrain.tables.sources.files import read_parts, write_rows
+from countertrain.tables.sources.files import read_parts, short_name, write_rows
 from countertrain.tables.sources.folder import Description, check_new, check_space, write_folder
 from countertrain.tables.sources.frames import check_size, choose_label, note_unlabelled
 from countertrain.tables.splits import Rows, split_rows
@@ -57,7 +57,7 @@ def convert(
     folder.mkdir(parents=True, exist_ok=True)
     encoder = _fit(survey, schema, splits[0], folder / ".columns", survey.read(progress, 1))
     description = Description(
-        name=source.stem,
+        name=short_name(source),
         title=note_unlabelled(source.name, survey.n_unlabelled),
         label=label,
         data_seed=data_seed,

@@ -16,7 +16,7 @@ import pandas as pd
 from countertrain.files import write_text
 from countertrain.tables.encoder import Encoder
 
-__all__ = ["is_table", "read_parts", "read_rows", "read_table", "write_rows"]
+__all__ = ["is_table", "read_parts", "read_rows", "read_table", "short_name", "write_rows"]
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 2**16  # characters that are looked at to find out how a file is written
@@ -27,6 +27,11 @@ _SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq")
 def is_table(path: Path) -> bool:
     """Whether a path reads like that of a table."""
     return path.suffix.lower() in _SUFFIXES or path.is_file()
+
+
+def short_name(path: Path) -> str:
+    """The name of a table: that of its file without what says how it is written."""
+    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
