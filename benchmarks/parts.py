@@ -10,6 +10,7 @@ from benchmarks.measuring import FULL, Budget, Part, Say
 from benchmarks.populations import measure_populations
 from benchmarks.search import measure_search
 from benchmarks.training import measure_training
+from countertrain.words import suggest
 
 __all__ = ["PARTS", "bench"]
 
@@ -32,7 +33,7 @@ def bench(
     wanted = list(parts)
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
-        raise ValueError(f"the benchmark has the parts {', '.join(PARTS)}; got {unknown[0]!r}")
+        raise ValueError(f"the benchmark has no part {unknown[0]!r}; {suggest(unknown[0], PARTS)}")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

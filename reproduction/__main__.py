@@ -1,6 +1,5 @@
 """The paper on the command line: its tables, figures and grid searches."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 from countertrain.cli.app import run
 from countertrain.cli.console import console, counting, frame_table
 from countertrain.runs.work import distinct, run_all
+from countertrain.words import suggest
 from reproduction.cells import Effort
 from reproduction.products import PRODUCTS, Place
 from reproduction.published import NAMES
@@ -50,8 +50,7 @@ def paper(
             console.print(f"{known:20} {product.title}")
         return
     if name != "all" and name not in PRODUCTS:
-        near = difflib.get_close_matches(name, PRODUCTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`python -m reproduction list` shows them all"
+        hint = suggest(name, PRODUCTS, "`python -m reproduction list` shows them all")
         raise ValueError(f"unknown table, figure or grid {name!r}; {hint}")
     chosen = _choose_datasets(
         list(PRODUCTS) if name == "all" else [name], _check_datasets(datasets) if datasets else None
@@ -98,7 +97,7 @@ def _check_datasets(datasets: Sequence[str]) -> list[str]:
     """These data sets of the paper, in its order."""
     unknown = [name for name in datasets if name not in NAMES]
     if unknown:
-        raise ValueError(f"the paper has no data set {unknown[0]!r}; there are {', '.join(NAMES)}")
+        raise ValueError(f"the paper has no data set {unknown[0]!r}; {suggest(unknown[0], NAMES)}")
     return [name for name in NAMES if name in datasets]
 
 

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from countertrain.runs import callbacks, export, fitting, store
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, SchemaError, as_frame, check_names, plain
+from countertrain.tables.schema import Schema, SchemaError, as_frame, check_names
 from countertrain.training.history import History
 from countertrain.training.objective import Objective
+from countertrain.words import plain
 
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse

@@ -104,9 +104,9 @@ def test_settings_may_come_from_a_file_and_what_is_given_beside_it_wins(call, ru
     [
         (None, "there is no file s.toml; `countertrain tune` writes one, and so does every run"),
         (b"tau = ", "s.toml: the settings are not valid TOML: "),
-        (b"data = 'moons'\ntaus = 0.5", "s.toml: setting 'taus' extra keys are not permitted; got 0.5"),
+        (b"data = 'moons'\ntaus = 0.5", "s.toml: unknown setting 'taus'; did you mean 'tau'?"),
         (b"data = 'moons'\ntau = 5", "s.toml: setting 'tau' must be less than 1; got 5"),
-        (b"tau = 0.5", "s.toml: setting 'data' field required"),
+        (b"tau = 0.5", "s.toml: setting 'data' is missing"),
         (b"\xff\xfe\x00", "s.toml is no text file, so it holds no settings"),
     ],
 )
@@ -240,6 +240,6 @@ def test_stopping_an_evaluation_leaves_no_traceback(call, runs: Path, monkeypatc
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.runs, "score", interrupted)
+    monkeypatch.setattr("countertrain.runs.scores.score", interrupted)
     code, _, _ = call("evaluate", str(runs / "one"), *SMALL)
     assert code == 130

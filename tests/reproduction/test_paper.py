@@ -178,7 +178,7 @@ def test_the_command_renders_stored_records_and_prints_table_1(
     ("args", "message"),
     [
         (["tabel1"], "unknown table, figure or grid 'tabel1'; did you mean 'table1'?"),
-        (["table1", "--datasets", "moon"], "the paper has no data set 'moon'; there are ls, circles"),
+        (["table1", "--datasets", "moon"], "the paper has no data set 'moon'; did you mean 'moons'?"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,14 +6,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from countertrain.cli.app import app
-from countertrain.cli.console import console
 from countertrain.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__: list[str] = []
 
@@ -40,6 +41,7 @@ def fit(
 
     One row in five is held out for the report. Next: countertrain report DIR, countertrain serve DIR.
     """
+    from countertrain.cli.console import console
     from countertrain.estimator import CounterfactualClassifier
     from countertrain.project import Project
     from countertrain.tables.schema import Schema, check_names
@@ -80,6 +82,7 @@ def recourse(
     out: Annotated[Path, typer.Option(help="CSV or JSON file to write.")] = Path("recourse.csv"),
 ) -> None:
     """What each person could change for another decision, into a file; the first few on the screen."""
+    from countertrain.cli.console import console
     from countertrain.project import Project
     from countertrain.tables import read_table
 
@@ -102,6 +105,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="HTML file; report.html in DIR if left out.")] = None,
 ) -> None:
     """One HTML page about the model: accuracy, explanations against a conventional model, warnings, examples."""
+    from countertrain.cli.console import console
     from countertrain.project import Project
 
     project = Project.open(folder)
@@ -127,6 +131,7 @@ def serve(
 ) -> None:
     """Serve decisions and recourse, with a page to try them: http://127.0.0.1:8000."""
     try:
+        from countertrain.cli.console import console
         from countertrain.serve.app import run
     except ModuleNotFoundError as error:
         raise ValueError("serving needs FastAPI; install it with: pip install 'countertrain[serve]'") from error
@@ -151,7 +156,7 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _labelled(table: Path, label: str | None) -> tuple[pd.DataFrame, str]:
+def _labelled(table: Path, label: str | None) -> tuple["pd.DataFrame", str]:
     """A table by name or by path, and its column to predict."""
     from countertrain.tables import load_frame, read_table
     from countertrain.tables.sources.paper import TABLES

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from countertrain.recourse.rendering import as_text
-from countertrain.tables.schema import MISSING, Numeric, Schema, plain
+from countertrain.tables.schema import MISSING, Numeric, Schema
+from countertrain.words import plain
 
 __all__ = [
     "ENOUGH",

@@ -14,7 +14,8 @@ from countertrain.recourse.answer import Explanation, Recourse
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness, findings
 from countertrain.report.findings import Evidence
-from countertrain.tables.schema import Boolean, Categorical, Numeric, plain
+from countertrain.tables.schema import Boolean, Categorical, Numeric
+from countertrain.words import list_phrases, plain
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
@@ -118,8 +119,7 @@ def _values(column: Numeric | Categorical | Boolean) -> str:
         step = f", in steps of {as_text(column.step)}" if column.step else ""
         low, high = (_number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper))
         return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
-    more = f", … ({len(column.labels)} in all)" if len(column.labels) > _MOST_LEVELS else ""
-    return ", ".join(column.labels[:_MOST_LEVELS]) + more
+    return list_phrases(column.labels, _MOST_LEVELS)
 
 
 def _percent(share: float | None) -> str:

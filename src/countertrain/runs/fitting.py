@@ -23,11 +23,11 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import fit_vae
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import suggestion
 from countertrain.tables.splits import split_off
 from countertrain.training.history import History
 from countertrain.training.objective import Objective, Term, advloss, ar, bl, cd, ct, yloss
 from countertrain.training.trainer import CounterfactualTrainer, fused_adam
+from countertrain.words import suggest
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
@@ -134,7 +134,7 @@ def _named(what: str, name: object, known: Mapping[str, Known], kind: type) -> K
         return known[name]
     raise ValueError(
         f"{what} must be one of {', '.join(known)}, or a countertrain {kind.__name__}; got {name!r}; "
-        f"{suggestion(name, known)}"
+        f"{suggest(name, known)}"
     )
 
 

@@ -1,6 +1,5 @@
 """Settings as values: typed, frozen, written down as TOML; the paper's symbol stands in each description."""
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,9 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "one_sentence", "parse_assignments", "read_settings"]
+from countertrain.words import explain_mistakes, suggest
+
+__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "parse_assignments", "read_settings"]
 
 
 class SettingsError(ValueError):
@@ -74,15 +75,14 @@ class Settings(BaseModel):
         overrides = dict(overrides or {})
         unknown = [key for key in overrides if key not in cls.model_fields]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], cls.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "`countertrain list settings` shows them all"
+            hint = suggest(unknown[0], cls.model_fields, "`countertrain list settings` shows them all")
             raise SettingsError(f"unknown setting {unknown[0]!r}; {hint}")
         profile = overrides.get("profile", "as-run")
         values = {"data": data, **FINAL.get(data, {}), **_of_profile(str(profile), data), **overrides}
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingsError(one_sentence(error)) from error
+            raise SettingsError(explain_mistakes(error, cls.model_fields)) from error
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
@@ -92,7 +92,7 @@ class Settings(BaseModel):
         except tomllib.TOMLDecodeError as error:
             raise SettingsError(f"the settings are not valid TOML: {error}") from error
         except ValidationError as error:
-            raise SettingsError(one_sentence(error)) from error
+            raise SettingsError(explain_mistakes(error, cls.model_fields)) from error
 
     def to_toml(self) -> str:
         """Every setting, fully resolved."""
@@ -173,13 +173,3 @@ def read_settings(path: Path) -> Settings:
         raise SettingsError(f"{path} is no text file, so it holds no settings") from error
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error
-
-
-def one_sentence(error: ValidationError) -> str:
-    """What is wrong with the first setting that is wrong."""
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
-    said = (
-        first["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("Extra inputs", "extra keys")
-    )
-    return f"setting {name!r} {said[0].lower()}{said[1:]}; got {first['input']!r}"

@@ -11,13 +11,13 @@ import pandas as pd
 
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.schema import Schema
-from countertrain.tables.sentences import suggestion
 from countertrain.tables.sources.files import is_table, read_table, short_name
 from countertrain.tables.sources.folder import open_folder
 from countertrain.tables.sources.frames import breast_cancer, from_frame
 from countertrain.tables.sources.images import digits, mnist
 from countertrain.tables.sources.paper import TABLES, table
 from countertrain.tables.sources.synthetic import SYNTHETIC, make
+from countertrain.words import list_names, suggest
 
 __all__ = ["ENTRY_POINTS", "catalogue", "load"]
 
@@ -77,9 +77,8 @@ def load(
         options = {"label": label, "data_seed": data_seed, "schema": schema, "drop": drop}
         return from_frame(read_table(path), name=short_name(path), title=path.name, **options)  # type: ignore[arg-type]
     known = [*_LOADERS, *plugins]
-    hint = suggestion(name, known)
-    more = "" if hint.startswith("did you mean") else ", or the path of a CSV or Parquet file"
-    raise ValueError(f"unknown data set {name!r}; {hint}{more}")
+    there = f"there are {list_names(known, len(known))}, or the path of a CSV or Parquet file"
+    raise ValueError(f"unknown data set {name!r}; {suggest(name, known, there)}")
 
 
 def _refuse_schema(name: str, schema: Schema | None) -> None:

@@ -14,8 +14,8 @@ from countertrain.constraints import Constraints, Mutability
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import code_labels
 from countertrain.tables.schema import Schema, as_frame
-from countertrain.tables.sentences import suggestion
 from countertrain.tables.splits import Rows, Splits
+from countertrain.words import suggest
 
 __all__ = ["Dataset", "Split"]
 
@@ -145,7 +145,7 @@ class Dataset:
             mine = [i for i, f in enumerate(self.features) if f == name or f.split("=", 1)[0] == name]
             if not mine:
                 known = dict.fromkeys(f.split("=", 1)[0] for f in self.features)
-                raise ValueError(f"{self.name} has no feature {name!r}; {suggestion(name, known)}")
+                raise ValueError(f"{self.name} has no feature {name!r}; {suggest(name, known)}")
             places += mine
         return places
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from countertrain.tables.sentences import plain
 from countertrain.tables.summaries import MAX_LEVELS
+from countertrain.words import plain
 
 __all__ = ["LabelCoder", "check_labels", "code_labels"]
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from countertrain.constraints import Mutability
 from countertrain.tables.columns import EXACT, Boolean, Categorical, Numeric
-from countertrain.tables.sentences import SchemaError, plain
+from countertrain.tables.sentences import SchemaError
+from countertrain.words import plain
 
 __all__ = ["MAX_LEVELS", "Summary"]
 

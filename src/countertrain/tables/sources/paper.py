@@ -14,6 +14,7 @@ from countertrain.tables.dataset import Dataset
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.downloads import DataFileError, fetch, find, unzip
 from countertrain.tables.splits import hold_out
+from countertrain.words import list_names
 
 __all__ = ["TABLES", "load_frame", "table"]
 
@@ -83,7 +84,7 @@ def table(name: str, *, data_seed: int = 42, schema: Schema | None = None) -> Da
 def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
     """The rows of a named table in people's units, with names for codes, and the class of each row by name."""
     if name not in TABLES:
-        raise ValueError(f"{name!r} is not the name of a table; there are {', '.join(TABLES)}")
+        raise ValueError(f"{name!r} is not the name of a table; there are {list_names(TABLES)}")
     return _name_codes(TABLES[name], _find_rows(TABLES[name])[0])
 
 
