@@ -139,7 +139,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 f"y must hold at least two classes; its {len(labels)} rows are all of one class, {plain(classes[0])!r}"
             )
         encoder = Encoder.fit(self._schema_of(table), table)
-        x = _encoded(encoder, table)  # (n, D)
+        x = encoder.tensor(table)  # (n, D)
         rng = check_random_state(self.random_state)
         weight = fitting.class_weights(self.class_weight, classes, codes)
         self.models_, self.history_ = self._train(encoder, x, torch.from_numpy(codes), weight, rng)
@@ -153,7 +153,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, K), in the order of `classes_`."""
         table = self._rows(X)
-        logits = fitting.logits_of(self.ensemble_, _encoded(self.encoder_, table))
+        logits = fitting.logits_of(self.ensemble_, self.encoder_.tensor(table))
         return logits.softmax(-1).numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -330,13 +330,3 @@ def _check_some(frame: pd.DataFrame) -> None:
         raise ValueError(
             f"X must have at least one row and one column; got {len(frame)} rows and {frame.shape[1]} columns"
         )
-
-
-def _encoded(encoder: Encoder, table: Table) -> Tensor:
-    """Rows as the network takes them, (n, D) in float32."""
-    x = torch.from_numpy(encoder.encode(table)).float()
-    if not torch.isfinite(x).all():
-        row, feature = (~torch.isfinite(x)).nonzero()[0].tolist()
-        name = encoder.schema.names[encoder.column_of[feature]]
-        raise ValueError(f"column {name!r}, row {row}, is too large a number for a network; correct it")
-    return x

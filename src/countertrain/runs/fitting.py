@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -25,6 +24,7 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import fit_vae
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.splits import split_off
 from countertrain.training.history import History
 from countertrain.training.objective import Objective, Term, advloss, ar, bl, cd, ct, yloss
 from countertrain.training.trainer import CounterfactualTrainer, fused_adam
@@ -216,13 +216,12 @@ def private_stream(seed: int) -> Iterator[None]:
 def split(codes: Rows, fraction: float, rng: np.random.RandomState) -> tuple[Rows, Rows]:
     """Rows to train on and rows to validate on, the same mix of classes in both."""
     try:
-        train, held = train_test_split(np.arange(len(codes)), test_size=fraction, stratify=codes, random_state=rng)
+        return split_off(codes, fraction, rng)
     except ValueError as error:
         raise ValueError(
-            f"early_stopping cannot hold out {fraction:g} of {len(codes)} rows with every class in both parts "
-            f"({str(error).splitlines()[0]}); change validation_fraction, or train without early_stopping"
+            f"early_stopping cannot hold out {fraction:g} of {len(codes)} rows with every class in both parts; "
+            "change validation_fraction, or train without early_stopping"
         ) from error
-    return train, held
 
 
 def sample_of_each_class(codes: Rows, most: int, rng: np.random.RandomState) -> Rows:

@@ -98,7 +98,7 @@ def train(
     (`choose_compiled`).
     All ranks train together; the first one writes the files, and they are there when this returns on any.
     """
-    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
+    data = load(settings.data, label=settings.target_column, data_seed=settings.data_seed)
     data.columns(settings.immutable)  # an unknown feature is found out before anything is written
     if resume and overwrite:
         raise RunError("a run is either resumed or overwritten; give one of --resume and --overwrite")
@@ -145,7 +145,7 @@ def open_run(folder: Path) -> Run:
     settings = _read_settings(folder)
     if not (folder / "weights.safetensors").exists():
         raise RunError(f"{folder} holds an unfinished run; finish it with: countertrain train ... --resume")
-    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
+    data = load(settings.data, label=settings.target_column, data_seed=settings.data_seed)
     models = build_models(settings, data)
     tensors, meta = read_tensors(folder / "weights.safetensors")
     if meta.get("seeds", list(settings.seeds)) != list(settings.seeds):

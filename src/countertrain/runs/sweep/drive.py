@@ -121,7 +121,7 @@ def _look_at_data(runs: Iterable[Settings]) -> None:
     for run in runs:
         source = run.data, run.target_column
         if source not in seen:
-            seen[source] = load(run.data, target=run.target_column, data_seed=run.data_seed)
+            seen[source] = load(run.data, label=run.target_column, data_seed=run.data_seed)
         seen[source].columns(run.immutable)
 
 

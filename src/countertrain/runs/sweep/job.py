@@ -81,7 +81,7 @@ def attempt(job: Job, report: Callable[[float], object]) -> Answer:
 
 def _compute(job: Job, report: Callable[[float], object]) -> list[Result]:
     first = job.runs[0]
-    data = load(first.data, target=first.target_column, data_seed=first.data_seed)
+    data = load(first.data, label=first.target_column, data_seed=first.data_seed)
     latent = first.generator == "revise" and first.objective != "bl"
     vae = fit_vae(data.train.x, seed=first.data_seed) if latent else None
     models = [build_models(run, data)[0] for run in job.runs]

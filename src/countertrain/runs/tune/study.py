@@ -109,7 +109,7 @@ def tune(
     _check_same(study, settings, goal)
     # however the training search steps, all trials are explained alike
     settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
-    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
+    data = load(settings.data, label=settings.target_column, data_seed=settings.data_seed)
     judge = Judge(data, cost_immutable, rounds, individuals)
     rng = np.random.default_rng(len(study.trials))
     progress(len(_told(study)), trials)
