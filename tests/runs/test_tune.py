@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,10 +10,13 @@ import pytest
 import torch
 
 from countertrain.cli import main
+from countertrain.runs.measure import Training, predictive
 from countertrain.runs.registry import build_models, build_trainer
 from countertrain.runs.settings import Settings
 from countertrain.runs.tune import Bound, Goal, Space, Tuned, judge, tune
 from countertrain.runs.tune import study as module
+from countertrain.tables import load
+from countertrain.training.history import History
 
 SMALL = {"epochs": 3, "n_ce": 100, "batch_size": 500, "seeds": [0, 1]}
 BAR = 0.06
@@ -87,7 +91,7 @@ def test_a_study_of_something_else_is_refused(first: tuple[Tuned, Path]) -> None
 
 
 def test_test_rows_are_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = module.load
+    real = module.load_data
 
     def without_test(*args: object, **kwargs: object) -> object:
         data = real(*args, **kwargs)  # type: ignore[arg-type]
@@ -95,7 +99,7 @@ def test_test_rows_are_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return replace(data, test=nothing)
 
     plain = tuned(tmp_path, trials=3)
-    monkeypatch.setattr(module, "load", without_test)
+    monkeypatch.setattr(module, "load_data", without_test)
     (tmp_path / "other").mkdir()
     blind = tuned(tmp_path / "other", trials=3)
     assert blind.trials.equals(plain.trials)
@@ -114,14 +118,14 @@ def test_cost_can_be_that_of_models_with_an_immutable_feature(tmp_path: Path) ->
 def halved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tuned, list[tuple[int, int]], Path]:
     """Two batches of four, of which two and then one go on; and how many models each training had, and until when."""
     folder, fits = tmp_path_factory.mktemp("halved"), []
-    real = judge._Flock.after
+    real = Training.fit
 
-    def after(self: judge._Flock, epoch: int) -> judge._Flock:
-        fits.append((len(self.models), epoch))
-        return real(self, epoch)
+    def fit(self: Training, *, until: int, **options: Any) -> History:
+        fits.append((len(self.models), until))
+        return real(self, until=until, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge._Flock, "after", after)
+        patch.setattr(Training, "fit", fit)
         return tuned(folder, settings={"epochs": 4}, trials=8, batch=4, prune=True), fits, folder
 
 
@@ -152,7 +156,7 @@ def test_a_pruned_tuning_goes_on_where_it_stopped_pruned_trials_included(
 def test_a_trial_that_survives_ends_with_the_metrics_that_it_would_have_had_anyway(
     halved: tuple[Tuned, list[tuple[int, int]], Path],
 ) -> None:
-    data = module.load("moons", data_seed=42)
+    data = load("moons")
     trials = halved[0].trials.set_index("trial")
     batch = range(4)
     runs = [
@@ -162,7 +166,7 @@ def test_a_trial_that_survives_ends_with_the_metrics_that_it_would_have_had_anyw
     models = [model for run in runs for model in build_models(run, data)]
     build_trainer(runs, data).fit(models, data.train.x, data.train.y)
     (survivor,) = (i for i in batch if not trials.loc[i, "pruned"])
-    accuracy = judge.predictive(models[2 * survivor : 2 * survivor + 2], data.validation)["accuracy"]
+    accuracy = predictive(models[2 * survivor : 2 * survivor + 2], data.validation)["accuracy"]
     assert trials.loc[survivor, "accuracy"] == pytest.approx(np.mean(accuracy), abs=2e-3)
 
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from countertrain.demo.proof import PanelResult
 from countertrain.evaluation.comparison import Reduction
 from countertrain.runs.explain import Explanation
-from countertrain.runs.scores import OUTCOMES
+from countertrain.runs.measure import OUTCOMES
 from countertrain.tables.downloads import watching_downloads
 from countertrain.training.history import EpochRecord
 from countertrain.training.trainer import Callback

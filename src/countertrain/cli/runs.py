@@ -20,10 +20,11 @@ from countertrain.cli.console import (
 from countertrain.demo.demo import demo as run_demo
 from countertrain.evaluation.comparison import compare
 from countertrain.runs.explain import explain as explain_row
+from countertrain.runs.measure import Scores
+from countertrain.runs.profiles import FINAL
 from countertrain.runs.run import Run, default_folder, open_run
 from countertrain.runs.run import train as train_run
-from countertrain.runs.scores import Scores, score
-from countertrain.runs.settings import FINAL, Settings, parse_assignments, read_settings
+from countertrain.runs.settings import Settings, parse_assignments, read_settings
 from countertrain.runs.track import find_tracker, tracking
 from countertrain.tables import catalogue
 from countertrain.training.ranks import Ranks
@@ -50,11 +51,12 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Train a population, one model a seed: 0-9 or 1,5,7.")] = None,
     immutable: Annotated[list[str] | None, typer.Option(help="A feature people cannot change; repeatable.")] = None,
-    target_column: Annotated[str | None, typer.Option(help="Column of a CSV file to predict.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of a file to predict; the last one if left out.")] = None,
     profile: Annotated[
         str | None,
         typer.Option(
-            help="as-run (the authors' program), as-written (the paper), neighbours, tuned, ...", show_default="as-run"
+            help="table, as-run (the authors' program), as-written (the paper), tuned, ...",
+            show_default="as-run for the paper's data sets, else table",
         ),
     ] = None,
     settings_file: Annotated[
@@ -94,7 +96,7 @@ def train(
         "generator": generator,
         "profile": profile,
         "immutable": immutable,
-        "target_column": target_column,
+        "label": label,
         "seeds": parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     }
     overrides = read_settings(settings_file).model_dump(exclude={"data"}) if settings_file is not None else {}
@@ -251,7 +253,7 @@ def parse_seeds(text: str) -> list[int]:
 
 def _score(run: Run, rounds: int, individuals: int) -> Scores:
     with counting(f"evaluating {run.folder}") as progress:
-        return score(run, rounds=rounds, individuals=individuals, progress=progress)
+        return run.measure(rounds=rounds, individuals=individuals, progress=progress)
 
 
 def _print_training(run: Run) -> None:

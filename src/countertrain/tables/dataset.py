@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
+from countertrain.tables.encoder import Encoder
 
 __all__ = ["Dataset", "Split", "hold_out"]
 
@@ -46,6 +47,8 @@ class Dataset:
     """The features that the paper treats as immutable."""
     known: Tensor | None = None
     """Training and validation rows as one tensor, for data that do not fit in memory; None: joined when needed."""
+    encoder: Encoder | None = None
+    """What turned the rows of a table into these; None: the columns are only known by name."""
 
     @property
     def n_features(self) -> int:

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from countertrain.runs.grid import populations
+from countertrain.runs.registry import load_data
 from countertrain.runs.settings import Settings
 from countertrain.runs.sweep.job import Answer, Job, Trouble
 from countertrain.runs.sweep.spec import Sweep
 from countertrain.runs.sweep.store import Store, SweepError
 from countertrain.runs.sweep.workers import Workers
 from countertrain.runs.track import Tracker, show_finished
-from countertrain.tables import load
 
 __all__ = ["sweep"]
 
@@ -117,12 +117,12 @@ def _again(job: Job, trouble: Trouble, say: Callable[[str], None]) -> list[Job]:
 
 def _look_at_data(runs: Iterable[Settings]) -> None:
     """Find out what is not there before anything begins; and download once, not in each worker."""
-    seen = {}
+    seen = set()
     for run in runs:
-        source = run.data, run.target_column
+        source = run.data, run.label, run.drop, run.schema_file, *run.mutability.items()
         if source not in seen:
-            seen[source] = load(run.data, target=run.target_column, data_seed=run.data_seed)
-        seen[source].columns(run.immutable)
+            load_data(run)
+            seen.add(source)
 
 
 def _table(spec: Sweep, kept: dict[str, dict[str, Any]]) -> pd.DataFrame:

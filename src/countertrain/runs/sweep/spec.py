@@ -1,6 +1,5 @@
 """What a sweep is to compute, as a TOML file says it."""
 
-import difflib
 import hashlib
 import itertools
 import tomllib
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from countertrain.runs.settings import Settings, SettingsError, one_sentence
+from countertrain.runs.settings import Settings, SettingsError, check_known, explain_mistakes
 
 __all__ = ["Evaluation", "Sweep"]
 
@@ -52,7 +51,7 @@ class Sweep(BaseModel):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            raise SettingsError(one_sentence(error)) from error
+            raise SettingsError(explain_mistakes(error)) from error
 
     def runs(self) -> dict[str, Settings]:
         """All runs, each under a name that the same settings and evaluation always have."""
@@ -82,13 +81,9 @@ class Sweep(BaseModel):
 
 def _check_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
     for key in given:
-        if key in known:
-            continue
-        near = difflib.get_close_matches(key, known, n=1)
-        if near:
-            hint = f"did you mean {near[0]!r}?"
-        elif key in Settings.model_fields:
-            hint = "settings belong under [fixed] or [grid]"
-        else:
-            hint = f"there are {', '.join(known)}"
-        raise SettingsError(f"unknown key {key!r} in {where}; {hint}")
+        otherwise = (
+            "settings belong under [fixed] or [grid]"
+            if key in Settings.model_fields
+            else f"there are {', '.join(known)}"
+        )
+        check_known([key], known, f"key {{!r}} in {where}", otherwise)

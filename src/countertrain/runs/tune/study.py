@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from countertrain.runs.registry import VARYING
+from countertrain.runs.registry import VARYING, load_data
 from countertrain.runs.settings import Settings
 from countertrain.runs.tune.goal import METRICS, Goal
 from countertrain.runs.tune.judge import Judge, Measured
-from countertrain.tables import load
 
 if TYPE_CHECKING:
     import optuna
@@ -109,8 +108,7 @@ def tune(
     _check_same(study, settings, goal)
     # however the training search steps, all trials are explained alike
     settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
-    data = load(settings.data, target=settings.target_column, data_seed=settings.data_seed)
-    judge = Judge(data, cost_immutable, rounds, individuals)
+    judge = Judge(load_data(settings), cost_immutable, rounds, individuals)
     rng = np.random.default_rng(len(study.trials))
     progress(len(_told(study)), trials)
     while (left := trials - len(_told(study))) > 0:

@@ -1,0 +1,57 @@
+"""Classes that weigh more than others: a weight for each, and the losses of rows weighted by it."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from countertrain.tables import Dataset
+from countertrain.tables.sentences import suggestion
+from countertrain.training.objective import Objective, Term, advloss, yloss
+
+if TYPE_CHECKING:
+    from countertrain.runs.settings import Settings
+
+__all__ = ["class_weights", "weight_classes", "weight_term"]
+
+
+def class_weights(settings: "Settings", data: Dataset) -> Tensor | None:
+    """A weight for each class, (K,), such that the training rows weigh 1 on average; None where all weigh the same.
+
+    So scaled, the weighted losses keep their share of the whole objective.
+    """
+    given = settings.class_weight
+    if given is None:
+        return None
+    counts = torch.bincount(data.train.y, minlength=data.n_classes).double()  # (K,)
+    if given == "balanced":
+        weight = 1 / counts.clamp(min=1)
+    else:
+        by_name = {str(label): share for label, share in given}
+        unknown = [name for name in by_name if name not in data.classes]
+        if unknown:
+            raise ValueError(f"class_weight has no class {unknown[0]!r}; {suggestion(unknown[0], data.classes)}")
+        weight = torch.tensor([by_name.get(name, 1.0) for name in data.classes], dtype=torch.float64)
+    mean = (weight * counts).sum() / counts.sum()
+    if weight.min() < 0 or not 0 < mean < math.inf:
+        raise ValueError(f"class_weight must hold finite numbers from 0 upwards, not all 0; got {given!r}")
+    return (weight / mean).float()
+
+
+def weight_classes(objective: Objective, weight: Tensor) -> Objective:
+    """The objective with every loss against true classes weighted by class, (K,)."""
+    if objective.terms.get("yloss", (1.0, None))[1] is not yloss:
+        raise ValueError(
+            "class_weight needs an objective with countertrain's yloss; weight the classes in your own term"
+        )
+    return Objective({name: (share, weight_term(term, weight)) for name, (share, term) in objective.terms.items()})
+
+
+def weight_term(term: Term, weight: Tensor) -> Term:
+    """The term with each row weighted by its true class, (K,), where it is a loss against true classes."""
+    if term is yloss:
+        return lambda state: (weight[state.y] * state.yloss).mean(-1)
+    if term is advloss:
+        return lambda state: (weight[state.group.y_ae] * state.yloss_ae).mean(-1)
+    return term
