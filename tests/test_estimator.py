@@ -407,3 +407,52 @@ def test_a_second_fit_that_fails_leaves_the_first_one_usable() -> None:
         with pytest.raises(ValueError, match=said):
             classifier.set_params(objective=objective).fit(X[:50], labels)
         assert np.array_equal(classifier.predict_proba(X), before)
+
+
+@IMMATURE
+def test_settings_of_a_file_a_mapping_or_an_object_are_begun_with_and_arguments_win(tmp_path: Any) -> None:
+    chosen = Settings.resolve("people.csv", {"tau": 0.7, "lambda_div": 0.05, "seeds": [4, 9], "immutable": ["age"]})
+    (tmp_path / "chosen.toml").write_text(chosen.to_toml())
+    ends = []
+    for source in (str(tmp_path / "chosen.toml"), tmp_path / "chosen.toml", chosen, chosen.model_dump()):
+        classifier = CounterfactualClassifier(settings=source, epochs=2, tau=0.6).fit(X, Y)
+        assert classifier.settings_ == chosen.change(data="frame", epochs=2, tau=0.6)
+        assert classifier.encoder_.schema["age"].mutability == "none"
+        assert len(classifier.models_) == 2
+        ends.append(weights(classifier))
+    assert all(torch.equal(end, ends[0]) for end in ends)  # the seeds are those of the settings
+    assert not torch.equal(
+        weights(CounterfactualClassifier(settings=chosen, epochs=2, tau=0.6, random_state=1).fit(X, Y)), ends[0]
+    )
+    some = CounterfactualClassifier(settings={"tau": 0.7, "epsilon": 0.1, "profile": "as-written"}).resolve()
+    assert (some.tau, some.epsilon, some.step_size, some.n_neighbours) == (0.7, 0.1, 0.25, 1)
+    assert len(CounterfactualClassifier(settings=chosen, n_models=3, epochs=0).fit(X, Y).models_) == 3
+
+
+@IMMATURE
+def test_settings_are_cloned_searched_and_saved_with_the_classifier(tmp_path: Any) -> None:
+    settings = {"tau": 0.7, "epochs": 1, "class_weight": {"granted": 2}}
+    original = CounterfactualClassifier(settings=settings, random_state=0)
+    assert clone(original).settings == settings
+    search = GridSearchCV(original, {"settings": [settings, {"epochs": 0}], "tau": [None, 0.6]}, cv=2).fit(X, Y)
+    assert {search.best_estimator_.settings_.tau} <= {0.5, 0.6, 0.7}
+    original.fit(X, Y).save(tmp_path / "model")
+    loaded = CounterfactualClassifier.load(tmp_path / "model")
+    assert loaded.settings_ == original.settings_
+    assert loaded.resolve() == original.resolve()
+    assert np.array_equal(loaded.predict_proba(X), original.predict_proba(X))
+
+
+def test_columns_that_settings_drop_are_left_out() -> None:
+    classifier = quick(settings={"drop": ["debt", "spare"]}, epochs=0).fit(X, Y)
+    assert "debt" not in classifier.encoder_.schema.names
+    assert np.array_equal(classifier.predict(X), classifier.predict(X.drop(columns="debt")))
+
+
+def test_settings_that_cannot_be_used_are_refused(tmp_path: Any) -> None:
+    with pytest.raises(TypeError, match="settings must be the path of a TOML file, a mapping or Settings; got int"):
+        quick(settings=3).fit(X, Y)
+    with pytest.raises(ValueError, match=r"there is no file .*none.toml"):
+        quick(settings=tmp_path / "none.toml").fit(X, Y)
+    with pytest.raises(ValueError, match=r"unknown setting 'tua'; did you mean 'tau'\?"):
+        quick(settings={"tua": 0.5}).fit(X, Y)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from countertrain.models.deciding import logits_of
-from countertrain.runs import callbacks, fitting
+from countertrain.runs import fitting, measure
 from countertrain.runs.callbacks import EarlyStopping
 from countertrain.tables import Split
 from countertrain.training.history import EpochRecord
@@ -55,9 +55,12 @@ def test_early_stopping_looks_at_the_loss_with_class_weights(weight: torch.Tenso
 
 def test_a_classifier_with_class_weights_stops_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(
-        callbacks, "EarlyStopping", lambda *rows, **how: seen.append(how["weight"]) or EarlyStopping(*rows, **how)
-    )
+
+    def stop_early(models: list[nn.Module], rows: Split, weight: torch.Tensor, patience: int) -> EarlyStopping:
+        seen.append(weight)
+        return EarlyStopping(models, rows, weight, patience)
+
+    monkeypatch.setattr(measure, "EarlyStopping", stop_early)
     quick(early_stopping=True, class_weight={"granted": 3}, epochs=1).fit(X, Y)
     assert seen[0][0] == pytest.approx(3 * seen[0][1])
 

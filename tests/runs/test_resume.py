@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from countertrain.files import CheckpointError
-from countertrain.runs import run as module
+from countertrain.runs import measure, registry
 from countertrain.runs.run import RunError, open_run, train
 from countertrain.runs.settings import Settings
 from countertrain.search.vae import VAE, fit_vae
@@ -117,13 +117,13 @@ def test_a_run_goes_on_with_compiled_or_plain_code_as_it_began_unless_told_other
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    real = module.build_trainer
+    real = measure.build_trainer
 
-    def plain(*args: object, compiled: bool) -> object:  # compiling takes a minute
+    def plain(*args: object, compiled: bool, **options: object) -> object:  # compiling takes a minute
         asked.append(compiled)
-        return real(*args)  # type: ignore[arg-type]
+        return real(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "build_trainer", plain)
+    monkeypatch.setattr(measure, "build_trainer", plain)
     settings = small()
     killed(settings, tmp_path / "plain")
     train(settings, tmp_path / "plain", resume=True)

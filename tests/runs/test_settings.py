@@ -130,15 +130,8 @@ def test_a_value_that_cannot_work_is_refused_by_the_name_of_its_setting(override
     "overrides",
     [
         {},
-        {
-            "n_ce": 7,
-            "seeds": [3, 1],
-            "hidden": [4, 5],
-            "immutable": ["x1"],
-            "label": "y",
-            "drop": ["a"],
-            "class_weight": {"no": 2},
-        },
+        {"n_ce": 7, "seeds": [3, 1], "hidden": [4, 5], "immutable": ["x1"], "label": "y"},
+        {"profile": "table", "drop": ["a"], "class_weight": {"no": 2, 3: 1.5, True: 0.5}},
     ],
 )
 def test_settings_survive_being_written_down(overrides: dict[str, object]) -> None:

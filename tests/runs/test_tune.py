@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from countertrain.cli import main
+from countertrain.runs import registry
 from countertrain.runs.measure import Training, predictive
 from countertrain.runs.registry import build_models, build_trainer
-from countertrain.runs.settings import Settings
+from countertrain.runs.settings import Settings, read_settings
 from countertrain.runs.tune import Bound, Goal, Space, Tuned, judge, tune
 from countertrain.runs.tune import study as module
+from countertrain.search.vae import VAE, fit_vae
 from countertrain.tables import load
 from countertrain.training.history import History
 
@@ -250,6 +252,24 @@ def test_the_command_writes_front_trials_and_chosen_settings(
     assert trials["tau"].between(0.6, 0.65).all()
     assert "hidden" not in trials
     assert "lambda_div" not in trials
+
+
+def test_the_command_tunes_a_search_in_latent_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+
+    def fit_quickly(x: torch.Tensor, *, seed: int) -> VAE:
+        fits.append(len(x))
+        return fit_vae(x, seed=seed, epochs=2)
+
+    monkeypatch.setattr(registry, "fit_vae", fit_quickly)
+    sets = [part for name, value in SMALL.items() if name != "seeds" for part in ("--set", f"{name}={value}")]
+    args = ["--trials", "2", "--batch", "2", "--seeds", "1", "--constraint", "accuracy >= 0.1", "--prune", *sets]
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "moons", "--set", "generator=revise", "--set", "epochs=4", "--out", str(tmp_path / "t"), *args])
+    assert stop.value.code == 0
+    assert len(fits) == 1  # for all rungs of all populations
+    chosen = read_settings(tmp_path / "t" / "chosen.toml")
+    assert chosen.generator == "revise"
 
 
 @pytest.mark.parametrize("text", ["tau", "tau=0.5", "tau=0.9:0.5", "tau=a:b", "hidden=1:2", "lambda_div=0:1"])

@@ -24,7 +24,7 @@ from countertrain.runs.measure import Scores
 from countertrain.runs.profiles import FINAL
 from countertrain.runs.run import Run, default_folder, open_run
 from countertrain.runs.run import train as train_run
-from countertrain.runs.settings import Settings, parse_assignments, read_settings
+from countertrain.runs.settings import Settings, parse_assignments, settings_to_mapping
 from countertrain.runs.track import find_tracker, tracking
 from countertrain.tables import catalogue
 from countertrain.training.ranks import Ranks
@@ -99,7 +99,7 @@ def train(
         "label": label,
         "seeds": parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     }
-    overrides = read_settings(settings_file).model_dump(exclude={"data"}) if settings_file is not None else {}
+    overrides = settings_to_mapping(settings_file)
     overrides |= {name: value for name, value in given.items() if value not in (None, [])}
     settings = Settings.resolve(data, overrides | parse_assignments(assignments or []))
     folder = out or default_folder(settings)

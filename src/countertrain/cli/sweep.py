@@ -8,7 +8,7 @@ import typer
 
 from countertrain.cli.app import app
 from countertrain.cli.console import console, counting, frame_table
-from countertrain.runs.settings import SettingsError, read_settings
+from countertrain.runs.settings import SettingsError, settings_to_mapping
 from countertrain.runs.sweep import Processes, RayTasks, Store, Sweep, Workers
 from countertrain.runs.sweep import sweep as run_sweep
 from countertrain.runs.track import find_tracker
@@ -42,8 +42,11 @@ def sweep(
     """
     spec = _read(file)
     if settings_file is not None:
-        shared = read_settings(settings_file).model_dump(exclude={"data", "seeds", *spec.grid}, exclude_none=True)
-        spec = spec.model_copy(update={"fixed": {**shared, **spec.fixed}})
+        shared = settings_to_mapping(settings_file)
+        kept = {
+            name: value for name, value in shared.items() if name not in ("seeds", *spec.grid) and value is not None
+        }
+        spec = spec.model_copy(update={"fixed": {**kept, **spec.fixed}})
     with_workers = _workers(backend, address, workers)
     store = Store(out or Path("runs") / f"sweep-{file.stem}")
     tracker = find_tracker(track)

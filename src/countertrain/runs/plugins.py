@@ -13,22 +13,21 @@ class PluginError(ValueError):
 
 
 @cache
-def find_plugins(group: str) -> dict[str, EntryPoint]:
+def find_plugins(group: str) -> dict[str, list[EntryPoint]]:
     """The entry points of a group by name, none of them imported yet."""
-    found: dict[str, EntryPoint] = {}
+    found: dict[str, dict[str, EntryPoint]] = {}
     for point in entry_points(group=group):
-        if point.name in found and found[point.name].value != point.value:
-            raise PluginError(
-                f"two packages offer {group} {point.name!r}, {found[point.name].value} and {point.value}; "
-                "uninstall one of them"
-            )
-        found[point.name] = point
-    return found
+        found.setdefault(point.name, {})[point.value] = point  # an installation may be listed twice
+    return {name: list(points.values()) for name, points in found.items()}
 
 
 def load_plugin(group: str, name: str, taken: Collection[str]) -> Any:
     """What a plug-in gives: something to call."""
-    point = find_plugins(group)[name]
+    point, *others = find_plugins(group)[name]
+    if others:
+        raise PluginError(
+            f"two packages offer {group} {name!r}, {point.value} and {others[0].value}; uninstall one of them"
+        )
     if name in taken:
         raise PluginError(f"{point.value} offers {group} {name!r}, which countertrain has itself; rename the plug-in")
     try:

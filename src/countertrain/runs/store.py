@@ -37,6 +37,7 @@ _CHECKSUMS = "checksums.json"
 _FILES = {"settings.json", "schema.toml", "encoder.json", "history.json", "weights.safetensors"}
 _ROWS = "rows.safetensors"  # may be left out
 _KINDS = "biufUO"  # types of labels: truth values, integers, floats, texts, and objects that are one of these
+_LOST = "own code"  # no name that a fit would take for one of ours
 _AGAIN = "copy the folder again, or save the classifier again"
 
 
@@ -167,7 +168,7 @@ def _history_from_json(text: str) -> History:
 
 
 def _check_own_code(path: Path, wanted: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user gives again, for each parameter that was code; None where it is only needed to fit again."""
+    """What the user gives again, for each parameter that was code; what is needed to fit again only may be left out."""
     for name, value in given.items():
         if value is not None and name not in wanted:
             raise ValueError(f"the classifier in {path} has no {name} of its own; load it without {name}=")
@@ -176,7 +177,7 @@ def _check_own_code(path: Path, wanted: Mapping[str, str], given: Mapping[str, A
             f"the classifier in {path} has a module of its own, {wanted['module']}, which no file can hold; "
             "give it again: load(path, module=...)"
         )
-    return {name: given[name] for name in wanted}
+    return {name: _LOST if given[name] is None else given[name] for name in wanted}
 
 
 def _weights(models: Sequence[nn.Module]) -> dict[str, Tensor]:
