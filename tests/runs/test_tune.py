@@ -187,7 +187,7 @@ def test_trials_that_clear_every_bar_come_first_and_those_that_miss_by_most_come
 
 def test_short_trainings_and_models_that_train_one_by_one_are_not_pruned() -> None:
     def rungs(prune: bool | None, **settings: object) -> tuple[int, ...]:
-        return module._rungs(Settings.resolve("moons", settings), prune)
+        return module._place_rungs(Settings.resolve("moons", settings), prune)
 
     assert rungs(None, epochs=19) == ()
     assert rungs(None, epochs=20) == rungs(True, epochs=20) == (5, 10)
@@ -195,6 +195,9 @@ def test_short_trainings_and_models_that_train_one_by_one_are_not_pruned() -> No
     assert rungs(True, epochs=100, burn_in=0.5) == (62, 75)
     assert rungs(True, epochs=1) == ()
     assert rungs(None, epochs=100, on_nonfinite="skip") == ()
+    assert rungs(None, epochs=100, early_stopping=True) == ()
+    with pytest.raises(ValueError, match="not from the best; leave out early_stopping or --prune"):
+        rungs(True, epochs=100, early_stopping=True)
     with pytest.raises(ValueError, match="leave out on_nonfinite=skip, or --prune"):
         rungs(True, epochs=100, on_nonfinite="skip")
 

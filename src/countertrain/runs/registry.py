@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING_OWN", "VARYING", "OwnCode", "batch_size_for", "build_constraints", "build_generator", "build_models",
-    "build_objective", "build_protocol", "build_trainer", "list_names", "load_data", "make_models",
+    "build_objective", "build_protocol", "build_trainer", "check_columns", "list_names", "load_data", "make_models",
 ]  # fmt: skip
 
 VARYING = (
@@ -82,8 +82,13 @@ def find_maker(kind: str, name: str) -> Callable[..., Any]:
 def load_data(settings: "Settings") -> Dataset:
     """The rows that settings speak of."""
     data = load(settings.data, target=settings.label, data_seed=settings.data_seed)
-    data.columns([*settings.mutability])  # an unknown feature is found out before anything begins
+    check_columns(settings, data)
     return data
+
+
+def check_columns(settings: "Settings", data: Dataset) -> None:
+    """Refuse columns that the data do not have, before anything begins."""
+    data.columns(list(settings.mutability))
 
 
 def build_models(settings: "Settings", data: Dataset, own: OwnCode = NOTHING_OWN) -> list[nn.Module]:

@@ -40,7 +40,7 @@ class Store:
 
     def write(self, name: str, content: str) -> None:
         """Write a file under a temporary name and rename it; object stores show none before it is whole."""
-        with self._explained():
+        with self._explain_errors():
             if self.folder is None:
                 self._fs.pipe_file(self._path(name), content.encode())
             else:
@@ -84,7 +84,7 @@ class Store:
             self._create(_LOCK, mine)
         except FileExistsError:
             self._refuse_if_held()
-            with self._explained():
+            with self._explain_errors():
                 self._fs.rm_file(self._path(_LOCK))
             self._create(_LOCK, mine)
         try:
@@ -95,7 +95,7 @@ class Store:
 
     def _create(self, name: str, content: str) -> None:
         """Write a file that is not there yet, else FileExistsError."""
-        with self._explained():
+        with self._explain_errors():
             if self.folder is None:
                 self._fs.pipe_file(self._path(name), content.encode(), mode="create")
             else:
@@ -120,7 +120,7 @@ class Store:
         return f"{self._root}/{name}"
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """A disk that is full or may not be written to is said in one sentence."""
         try:
             yield
