@@ -1,14 +1,17 @@
 # On a fresh machine with Python 3.11+, git and make: `make demo` runs the main job, `make test` everything CI runs.
+# `make paper` reproduces the paper (what results/records holds is not computed again; all of it takes many hours),
+# `make bench` measures speed (about 20 minutes).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+PACKAGE := $(VENV)/.installed-package
+TOOLS := $(VENV)/.installed-tools
 export COUNTERTRAIN_THREADS ?= 1
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test check style types chromium format bench docs clean
+.PHONY: demo test check style types chromium format paper bench docs clean
 
-demo: $(INSTALLED)
+demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
 
 test: check chromium
@@ -22,28 +25,36 @@ chromium:
 
 check: style types
 
-style: $(INSTALLED)
+style: $(TOOLS)
 	$(BIN)/ruff format --check src tests benchmarks reproduction
 	$(BIN)/ruff check src tests benchmarks reproduction
 
-types: $(INSTALLED)
+types: $(TOOLS)
 	$(BIN)/mypy
 
-format: $(INSTALLED)
+format: $(TOOLS)
 	$(BIN)/ruff format src tests benchmarks reproduction
 	$(BIN)/ruff check --fix src tests benchmarks reproduction
 
-bench: $(INSTALLED)
+paper: $(PACKAGE)
+	$(BIN)/python -m reproduction all --document docs/reproduction.md
+
+bench: $(TOOLS)
 	$(BIN)/python -m benchmarks --page docs/performance.md
 
-docs: $(INSTALLED)
+docs: $(TOOLS)
 	$(BIN)/mkdocs build --strict --site-dir site
 
-# The pins of constraints.txt are what was tested; torch is pinned so that no other build of it is drawn in.
-$(INSTALLED): pyproject.toml constraints.txt
+# The pins of constraints.txt are what was tested. Most of the package's libraries is never imported, so it is not
+# compiled (28 s); the tools are, because tests turn warnings of the compiler into errors.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --no-compile --editable .
+	touch $@
+
+$(TOOLS): $(PACKAGE)
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 clean:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from benchmarks import FULL, PARTS, QUICK, Measurement, machine, shown, write_page, write_results
+from benchmarks import FULL, PARTS, QUICK, Measurement, format_cells, machine, write_page, write_results
 from benchmarks import bench as run_bench
 from countertrain.cli.app import run
 from countertrain.cli.console import console, frame_table
@@ -31,14 +31,14 @@ def bench(
     Other libraries are measured where they are installed. Numbers and pictures go to results/performance, and with
     --page between the marks of that page.
     """
-    effort = QUICK if quick else FULL
+    budget = QUICK if quick else FULL
     folder = (out / "quick" if quick else out) / "performance"
     names = [name for name in PARTS if grid or name != "grid"]
-    parts = run_bench(names, effort=effort, say=lambda t: typer.echo(f"... {t}", err=True))
+    parts = run_bench(names, budget=budget, say=lambda t: typer.echo(f"... {t}", err=True))
     write_results(parts, folder, measured_on=machine() + ("; a quick run, rough numbers" if quick else ""))
     sections = write_page(page, folder) if page is not None else []
     for part in parts:
-        console.print(frame_table(part.name, shown(part.table.drop(columns="note", errors="ignore"))))
+        console.print(frame_table(part.name, format_cells(part.table.drop(columns="note", errors="ignore"))))
     console.print(measurement_table([m for part in parts for m in part.measurements]))
     console.print(f"[dim]{folder}[/]")
     if page is not None:

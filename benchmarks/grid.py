@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.measuring import Effort, Measurement, Part, Say
+from benchmarks.measuring import Budget, Measurement, Part, Say
 from countertrain.runs.work import run_all
 from reproduction.grids import grid_tasks
 
@@ -21,8 +21,8 @@ _BAR = 6.0  # minutes on two cores
 _WORKERS = 2
 
 
-def measure_grid(effort: Effort, say: Say) -> Part:
-    """The grid of generator parameters, from nothing to outcomes; always all of it, whatever the effort."""
+def measure_grid(budget: Budget, say: Say) -> Part:
+    """The grid of generator parameters, from nothing to outcomes; always all of it, whatever the budget."""
     workers = min(_WORKERS, os.cpu_count() or 1)
     say(f"the grid of 270 models of moons, {workers} workers")
     with tempfile.TemporaryDirectory() as folder:

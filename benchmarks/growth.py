@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from benchmarks.measuring import Effort, Measurement, Part, Say, fastest, slope
+from benchmarks.measuring import Budget, Measurement, Part, Say, fastest, slope
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
 from countertrain.search.generators import eccco
@@ -70,14 +70,14 @@ AXES = {
 """By the paper's symbols."""
 
 
-def measure_growth(effort: Effort, say: Say) -> Part:
+def measure_growth(budget: Budget, say: Say) -> Part:
     """Time and memory along each axis."""
     rows: list[dict[str, object]] = []
     measurements: list[Measurement] = []
-    for name, sizes in effort.growth.items():
+    for name, sizes in budget.growth.items():
         say(f"growth with {name}, {AXES[name].what}")
         loads = [AXES[name].load(size) for size in sizes]
-        seconds = fastest([load.prepare() for load in loads], effort.repeats, patience=effort.patience)
+        seconds = fastest([load.prepare() for load in loads], budget.repeats, patience=budget.patience)
         memory = _peaks(loads)
         rows += [
             {"axis": name, "size": size, "ms": 1e3 * s, "peak MB": m / _MB}

@@ -14,14 +14,14 @@ __all__ = [
     "FULL",
     "QUICK",
     "AbsentError",
+    "Budget",
     "Contender",
-    "Effort",
     "Measurement",
-    "Outcome",
     "Part",
     "Say",
+    "Timing",
     "fastest",
-    "guarded",
+    "guard",
     "race",
     "slope",
 ]
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Effort:
+class Budget:
     """How much is measured, and how often; the defaults are those of the published page."""
 
     repeats: int = 15
@@ -87,8 +87,8 @@ class Effort:
     """Sizes along each axis of growth."""
 
 
-FULL = Effort()
-QUICK = Effort(
+FULL = Budget()
+QUICK = Budget(
     repeats=3,
     patience=1.0,
     dice_rows=3,
@@ -115,7 +115,7 @@ class Contender:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Timing:
     """What a contender took and returned; NaN and None if it could not take part."""
 
     seconds: float
@@ -127,7 +127,7 @@ class Outcome:
     """Its own, or why it is absent."""
 
 
-def race(contenders: Sequence[Contender], effort: Effort, say: Say) -> dict[str, Outcome]:
+def race(contenders: Sequence[Contender], budget: Budget, say: Say) -> dict[str, Timing]:
     """Time all contenders side by side; one that is absent, or fails in a later turn, is named with the reason."""
     first: dict[str, float] = {}
     results: dict[str, Any] = {}
@@ -145,16 +145,16 @@ def race(contenders: Sequence[Contender], effort: Effort, say: Say) -> dict[str,
         started = time.perf_counter()
         call(contender)
         first[contender.name] = time.perf_counter() - started
-    seconds = fastest([partial(call, c) for c in contenders], effort.repeats, patience=effort.patience)
+    seconds = fastest([partial(call, c) for c in contenders], budget.repeats, patience=budget.patience)
     return {
-        c.name: Outcome(math.nan, math.nan, None, str(absent[c.name]))
+        c.name: Timing(math.nan, math.nan, None, str(absent[c.name]))
         if c.name in absent
-        else Outcome(least, first[c.name], results[c.name], c.note)
+        else Timing(least, first[c.name], results[c.name], c.note)
         for c, least in zip(contenders, seconds, strict=True)
     }
 
 
-def guarded(run: Callable[[], Any]) -> Callable[[], Any]:
+def guard(run: Callable[[], Any]) -> Callable[[], Any]:
     """Code of others, or code that others compile: whatever it raises makes it absent, and not the benchmark fail."""
 
     def call() -> Any:

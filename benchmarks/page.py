@@ -13,10 +13,9 @@ import torch
 from benchmarks.measuring import Measurement, Part
 from benchmarks.plots import FIGURES
 from countertrain.files import write_text
-from reproduction.figures import save
-from reproduction.tables import insert_tables, markdown
+from reproduction.writing import insert_tables, markdown, write_figure
 
-__all__ = ["machine", "shown", "write_page", "write_results"]
+__all__ = ["format_cells", "machine", "write_page", "write_results"]
 
 _TITLES = {
     "search": (
@@ -93,7 +92,7 @@ def write_results(parts: Sequence[Part], folder: Path, *, measured_on: str) -> l
             write_text(folder / name, text)
         paths += [folder / name for name in texts]
         if part.name in FIGURES:
-            paths += save(part.name, FIGURES[part.name](part), folder)
+            paths += write_figure(part.name, FIGURES[part.name](part), folder)
     return paths
 
 
@@ -114,13 +113,17 @@ def write_page(page: Path, folder: Path) -> list[str]:
     return insert_tables(page, folder)
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
+def format_cells(table: pd.DataFrame) -> pd.DataFrame:
     """A table as people read it: three digits, thousands apart, nothing for what is not there."""
     return table.map(_cell)
 
 
 def _section(part: Part, measured_on: str) -> str:
-    parts = [markdown(shown(_claims(part.measurements))), markdown(shown(part.table)), f"*{measured_on}*\n"]
+    parts = [
+        markdown(format_cells(_claims(part.measurements))),
+        markdown(format_cells(part.table)),
+        f"*{measured_on}*\n",
+    ]
     return "\n".join(parts)
 
 

@@ -6,14 +6,15 @@ import torch
 
 from benchmarks.grid import measure_grid
 from benchmarks.growth import measure_growth
-from benchmarks.measuring import FULL, Effort, Part, Say
+from benchmarks.measuring import FULL, Budget, Part, Say
 from benchmarks.populations import measure_populations
 from benchmarks.search import measure_search
 from benchmarks.training import measure_training
+from countertrain.words import suggest
 
 __all__ = ["PARTS", "bench"]
 
-PARTS: dict[str, Callable[[Effort, Say], Part]] = {
+PARTS: dict[str, Callable[[Budget, Say], Part]] = {
     "search": measure_search,
     "training": measure_training,
     "populations": measure_populations,
@@ -25,17 +26,17 @@ PARTS: dict[str, Callable[[Effort, Say], Part]] = {
 def bench(
     parts: Iterable[str] = ("search", "training", "populations", "growth"),
     *,
-    effort: Effort = FULL,
+    budget: Budget = FULL,
     say: Say = lambda text: None,
 ) -> list[Part]:
     """Measure these parts, one after another, on one thread (the grid: one a worker)."""
     wanted = list(parts)
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
-        raise ValueError(f"the benchmark has the parts {', '.join(PARTS)}; got {unknown[0]!r}")
+        raise ValueError(f"the benchmark has no part {unknown[0]!r}; {suggest(unknown[0], PARTS)}")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [PARTS[name](effort, say) for name in wanted]
+        return [PARTS[name](budget, say) for name in wanted]
     finally:
         torch.set_num_threads(threads)

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measuring import AbsentError, Contender, Effort, guarded
+from benchmarks.measuring import AbsentError, Budget, Contender, guard
 from benchmarks.problems import Problem
 from benchmarks.relax import relax_api, relax_steady
 from countertrain.training.trainer import adam
@@ -35,46 +35,46 @@ class Peer:
     name: str
     package: str
     """The name under which pip knows it."""
-    prepare: Callable[[Problem, Effort], Callable[[], Any]]
+    prepare: Callable[[Problem, Budget], Callable[[], Any]]
     """Everything that has to be done once; what it returns is timed."""
     note: str
 
 
-def enter(peer: Peer, problem: Problem, effort: Effort) -> Contender:
+def enter(peer: Peer, problem: Problem, budget: Budget) -> Contender:
     """The peer as a contender, prepared; one that is not installed or fails takes no part, and says so."""
     try:
         version = metadata.version(peer.package)
     except metadata.PackageNotFoundError:
-        return Contender(peer.name, _absent(AbsentError("not installed")))
+        return Contender(peer.name, _be_absent(AbsentError("not installed")))
     try:
         with _quiet():
-            run = guarded(partial(peer.prepare, problem, effort))()
+            run = guard(partial(peer.prepare, problem, budget))()
     except AbsentError as why:
-        return Contender(peer.name, _absent(why))
+        return Contender(peer.name, _be_absent(why))
 
     def quietly() -> Any:
         with _quiet():
             return run()
 
-    return Contender(peer.name, guarded(quietly), f"{peer.package} {version}; {peer.note}")
+    return Contender(peer.name, guard(quietly), f"{peer.package} {version}; {peer.note}")
 
 
-def search_peers(problem: Problem, effort: Effort) -> list[Contender]:
+def search_peers(problem: Problem, budget: Budget) -> list[Contender]:
     """The searches of other libraries."""
-    return [enter(peer, problem, effort) for peer in _SEARCHES]
+    return [enter(peer, problem, budget) for peer in _SEARCHES]
 
 
-def training_peers(problem: Problem, effort: Effort) -> list[Contender]:
+def training_peers(problem: Problem, budget: Budget) -> list[Contender]:
     """The adversarial training of other libraries: an epoch each, from the weights that the problem's model has."""
-    return [enter(peer, problem, effort) for peer in _TRAININGS]
+    return [enter(peer, problem, budget) for peer in _TRAININGS]
 
 
-def _foolbox(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
+def _foolbox(problem: Problem, budget: Budget) -> Callable[[], Tensor]:
     """Targeted PGD in the sup-norm, within half of the range of the rows."""
     foolbox = importlib.import_module("foolbox")
     low, high = float(problem.x.min()), float(problem.x.max())
     model = foolbox.PyTorchModel(problem.model, bounds=(low, high))
-    attack = foolbox.attacks.LinfPGD(steps=effort.n_steps)
+    attack = foolbox.attacks.LinfPGD(steps=budget.n_steps)
     wanted = foolbox.criteria.TargetedMisclassification(problem.target)
 
     def run() -> Tensor:
@@ -84,7 +84,7 @@ def _foolbox(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
     return run
 
 
-def _dice(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
+def _dice(problem: Problem, budget: Budget) -> Callable[[], Tensor]:
     """One counterfactual for each of a few rows; without its search for sparser ones, which can take a minute a row."""
     dice_ml = importlib.import_module("dice_ml")
     names = [f"x{i}" for i in range(problem.x.shape[1])]
@@ -94,14 +94,14 @@ def _dice(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
     )
     model = dice_ml.Model(model=_Scaled(problem), backend="PYT", func="ohe-min-max")
     explainer = dice_ml.Dice(data, model, method="gradient")
-    asked = pd.DataFrame(problem.factual[: effort.dice_rows].double().numpy(), columns=names)
-    steps = {"min_iter": effort.n_steps, "max_iter": effort.n_steps}
+    asked = pd.DataFrame(problem.factual[: budget.dice_rows].double().numpy(), columns=names)
+    steps = {"min_iter": budget.n_steps, "max_iter": budget.n_steps}
 
     def run() -> Tensor:
         found = explainer.generate_counterfactuals(
             asked, total_CFs=1, desired_class="opposite", posthoc_sparsity_param=None, **steps
         )
-        x_ce = problem.factual[: effort.dice_rows].clone()  # a row for which it found none stays as it was
+        x_ce = problem.factual[: budget.dice_rows].clone()  # a row for which it found none stays as it was
         for row, answer in zip(x_ce, found.cf_examples_list, strict=True):
             if answer.final_cfs_df is not None and len(answer.final_cfs_df):
                 row.copy_(torch.from_numpy(answer.final_cfs_df[names].to_numpy(np.float32)[0]))
@@ -110,12 +110,12 @@ def _dice(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
     return run
 
 
-def step_size(effort: Effort) -> float:
+def step_size(budget: Budget) -> float:
     """The step of an attack that can cross its ball, with some to spare."""
-    return 2.5 * EPSILON / effort.n_steps
+    return 2.5 * EPSILON / budget.n_steps
 
 
-def _art(problem: Problem, effort: Effort) -> Callable[[], None]:
+def _art(problem: Problem, budget: Budget) -> Callable[[], None]:
     """An epoch of training by Madry's protocol."""
     trainers = importlib.import_module("art.defences.trainer")
     estimators = importlib.import_module("art.estimators.classification")
@@ -139,8 +139,8 @@ def _art(problem: Problem, effort: Effort) -> Callable[[], None]:
             nb_epochs=1,
             batch_size=problem.batch_size,
             eps=EPSILON,
-            eps_step=step_size(effort),
-            max_iter=effort.n_steps,
+            eps_step=step_size(budget),
+            max_iter=budget.n_steps,
         ).fit(x, y)
 
     return run
@@ -168,7 +168,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _absent(why: AbsentError) -> Callable[[], Any]:
+def _be_absent(why: AbsentError) -> Callable[[], Any]:
     def run() -> Any:
         raise why
 

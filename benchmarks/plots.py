@@ -10,7 +10,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from benchmarks.growth import AXES
 from benchmarks.measuring import Part, slope
-from countertrain.demo.figures import BLUE, GREEN, INK, ORANGE
+from countertrain.plots import BLUE, GREEN, INK, ORANGE, hide_spines
 
 __all__ = ["FIGURES"]
 
@@ -51,7 +51,7 @@ def _bars(table: pd.DataFrame, label: str, value: str, axis: str) -> Figure:
         ax.set_xlim(right=4 * np.nanmax(rows.to_numpy(float)))
         ax.set_yticks(range(len(names)), names, fontsize=9)
         ax.set(title=model, xlabel=axis)
-        _clear(ax)
+        hide_spines(ax)
     axes[0].invert_yaxis()
     return figure
 
@@ -76,7 +76,7 @@ def populations(part: Part) -> Figure:
     ax.set_xticks(sizes, [str(size) for size in sizes])
     ax.set(xlabel="models trained at once", ylabel="seconds a model, 100 epochs")
     ax.legend(frameon=False)
-    _clear(ax)
+    hide_spines(ax)
     _plain(ax)
     return figure
 
@@ -105,7 +105,7 @@ def _power_law(
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], fontsize=7, rotation=30)
-    _clear(ax)
+    hide_spines(ax)
     if np.isnan(values).any():
         ax.set_title("not measured", fontsize=9)
         return
@@ -121,10 +121,6 @@ def _plain(ax: Axes) -> None:
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _clear(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 FIGURES: dict[str, Callable[[Part], Figure]] = {

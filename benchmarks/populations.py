@@ -8,7 +8,7 @@ from functools import partial
 
 import pandas as pd
 
-from benchmarks.measuring import AbsentError, Effort, Measurement, Part, Say, fastest, guarded
+from benchmarks.measuring import AbsentError, Budget, Measurement, Part, Say, fastest, guard
 from countertrain.runs.registry import build_models, build_trainer
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset, load
@@ -22,20 +22,20 @@ _JUDGED = 64  # models, for which there are bars
 _BARS = {"eager": 0.8, "compiled": 0.3}  # seconds a model
 
 
-def measure_populations(effort: Effort, say: Say) -> Part:
+def measure_populations(budget: Budget, say: Say) -> Part:
     """Populations on moons with the final settings, a hundred epochs."""
     data = load("moons")
     eager: dict[Key, Callable[[], None]] = {
-        ("eager", size): partial(_fit, data, size, effort.epochs) for size in effort.sizes
+        ("eager", size): partial(_fit, data, size, budget.epochs) for size in budget.sizes
     }
-    compiled, first, trouble = _warmed_up(data, effort, say)
-    say(f"populations of {', '.join(map(str, effort.sizes))}, {effort.epochs} epochs each")
+    compiled, first, trouble = _warm_up(data, budget, say)
+    say(f"populations of {', '.join(map(str, budget.sizes))}, {budget.epochs} epochs each")
     fits: dict[Key, Callable[[], object]] = {**eager, **compiled}
-    seconds = dict(zip(fits, fastest(list(fits.values()), 2, patience=effort.patience), strict=True))
-    hundred, smallest = 100 / effort.epochs, min(effort.sizes)
+    seconds = dict(zip(fits, fastest(list(fits.values()), 2, patience=budget.patience), strict=True))
+    hundred, smallest = 100 / budget.epochs, min(budget.sizes)
     alone = seconds["eager", smallest] / smallest
     rows = []
-    for key in (*eager, *(("compiled", size) for size in effort.sizes if effort.compiled)):
+    for key in (*eager, *(("compiled", size) for size in budget.sizes if budget.compiled)):
         mode, size = key
         took = seconds.get(key, math.nan)
         rows.append(
@@ -49,16 +49,16 @@ def measure_populations(effort: Effort, say: Say) -> Part:
             }
         )
     table = pd.DataFrame(rows)
-    return Part("populations", table, _measurements(table, effort.sizes))
+    return Part("populations", table, _measurements(table, budget.sizes))
 
 
-def _warmed_up(data: Dataset, effort: Effort, say: Say) -> tuple[dict[Key, Callable[[], None]], dict[Key, float], str]:
+def _warm_up(data: Dataset, budget: Budget, say: Say) -> tuple[dict[Key, Callable[[], None]], dict[Key, float], str]:
     """Compiled populations that were trained once, the seconds that took, and why there are no more of them."""
     fits: dict[Key, Callable[[], None]] = {}
     first: dict[Key, float] = {}
-    for size in effort.sizes if effort.compiled else ():
+    for size in budget.sizes if budget.compiled else ():
         say(f"a population of {size}, compiled for the first time")
-        run = guarded(partial(_fit, data, size, effort.epochs, compiled=True))
+        run = guard(partial(_fit, data, size, budget.epochs, compiled=True))
         started = time.perf_counter()
         try:
             run()

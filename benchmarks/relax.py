@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.measuring import Effort
+from benchmarks.measuring import Budget
 from benchmarks.problems import Problem
 
 __all__ = ["relax_api", "relax_steady"]
 
 
-def relax_steady(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
+def relax_steady(problem: Problem, budget: Budget) -> Callable[[], Tensor]:
     """Its search under a jit of ours, which its interface does not offer: compiled once."""
-    jax, relax, (module, data, predict) = _relax(problem, effort)
+    jax, relax, (module, data, predict) = _relax(problem, budget)
     relax.explain.prepare_cf_module(module, data, predict)
     targets, keys = 1 - predict(data.xs), relax.explain.prepare_rng_keys(None, len(problem.factual))
 
@@ -31,13 +31,13 @@ def relax_steady(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
     return lambda: _tensor(search(data.xs, targets, keys))
 
 
-def relax_api(problem: Problem, effort: Effort) -> Callable[[], Tensor]:
+def relax_api(problem: Problem, budget: Budget) -> Callable[[], Tensor]:
     """The call that its documents show; it compiles again each time."""
-    _, relax, (module, data, predict) = _relax(problem, effort)
+    _, relax, (module, data, predict) = _relax(problem, budget)
     return lambda: _tensor(relax.generate_cf_explanations(module, data, predict).cfs[:, 0])
 
 
-def _relax(problem: Problem, effort: Effort) -> tuple[Any, Any, tuple[Any, Any, Callable[[Any], Any]]]:
+def _relax(problem: Problem, budget: Budget) -> tuple[Any, Any, tuple[Any, Any, Callable[[Any], Any]]]:
     """jax, jax-relax, and its search with the rows to explain and the model as a function of jax."""
     jax, relax = _import_relax()
     weights = [jax.numpy.asarray(p.detach().numpy()) for p in problem.model.parameters()]
@@ -49,7 +49,7 @@ def _relax(problem: Problem, effort: Effort) -> tuple[Any, Any, tuple[Any, Any, 
     data = relax.DataModule.from_numpy(
         problem.factual.numpy(), (1 - problem.target).numpy()[:, None], transformation="identity"
     )
-    module = relax.methods.VanillaCF({"n_steps": effort.n_steps})
+    module = relax.methods.VanillaCF({"n_steps": budget.n_steps})
     return jax, relax, (module, data, predict)
 
 

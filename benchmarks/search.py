@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 from torch import Tensor
 
-from benchmarks.measuring import Contender, Effort, Measurement, Outcome, Part, Say, guarded, race
+from benchmarks.measuring import Budget, Contender, Measurement, Part, Say, Timing, guard, race
 from benchmarks.peers import RELAX_STEADY, search_peers
 from benchmarks.problems import MOON, WIDE, Problem, bare_loop, problems
 from countertrain.constraints import Constraints
@@ -23,72 +23,74 @@ _NEVER = 1 - 1e-7  # tau that no row reaches, so that all of them make all steps
 _COMPILED_BAR = {MOON: 1.3, WIDE: 0.9}
 
 
-def measure_search(effort: Effort, say: Say) -> Part:
+def measure_search(budget: Budget, say: Say) -> Part:
     """Search throughput on both problems."""
     rows: list[dict[str, object]] = []
     measurements: list[Measurement] = []
-    for problem in problems(effort.n_rows):
+    for problem in problems(budget.n_rows):
         say(f"search, {problem.name}")
-        outcomes = race([*_ours(problem, effort), *search_peers(problem, effort)], effort, say)
-        rows += [_row(problem, name, outcome, outcomes[LIMIT]) for name, outcome in outcomes.items()]
-        measurements += _measurements(problem, outcomes)
+        timings = race([*_ours(problem, budget), *search_peers(problem, budget)], budget, say)
+        rows += [_row(problem, name, timing, timings[LIMIT]) for name, timing in timings.items()]
+        measurements += _measurements(problem, timings)
     return Part("search", pd.DataFrame(rows), measurements)
 
 
-def _ours(problem: Problem, effort: Effort) -> list[Contender]:
-    model, x, target, n_steps = problem.model, problem.factual, problem.target, effort.n_steps
+def _ours(problem: Problem, budget: Budget) -> list[Contender]:
+    model, x, target, n_steps = problem.model, problem.factual, problem.target, budget.n_steps
     every, early = eccco(tau=_NEVER, n_steps=n_steps), eccco(tau=0.75, n_steps=n_steps)
     contenders = [
         Contender(LIMIT, partial(bare_loop, model, x, target, n_steps, energy=False), "the limit"),
         Contender(SAME, partial(bare_loop, model, x, target, n_steps)),
-        Contender(OURS, partial(_found, every, problem, problem.tight), "one feature immutable, one may only increase"),
         Contender(
-            "ECCCo, every feature free", partial(_found, every, problem, problem.free), "validity as peers count it"
+            OURS, partial(_search, every, problem, problem.tight), "one feature immutable, one may only increase"
         ),
-        Contender(EARLY, partial(_found, early, problem, problem.free), "as in training"),
+        Contender(
+            "ECCCo, every feature free", partial(_search, every, problem, problem.free), "validity as peers count it"
+        ),
+        Contender(EARLY, partial(_search, early, problem, problem.free), "as in training"),
     ]
-    if effort.compiled:
+    if budget.compiled:
         for name, generator, limits in (
             (OURS_COMPILED, every, problem.tight),
             (EARLY_COMPILED, early, problem.free),
         ):
-            fast = partial(_found, replace(generator, compiled=True), problem, limits)
-            contenders.append(Contender(name, guarded(fast), "compiled in the first call"))
+            fast = partial(_search, replace(generator, compiled=True), problem, limits)
+            contenders.append(Contender(name, guard(fast), "compiled in the first call"))
     return contenders
 
 
-def _found(generator: Generator, problem: Problem, constraints: Constraints) -> Tensor:
+def _search(generator: Generator, problem: Problem, constraints: Constraints) -> Tensor:
     return generator(problem.model, problem.factual, problem.target, constraints=constraints).x
 
 
-def _row(problem: Problem, name: str, outcome: Outcome, limit: Outcome) -> dict[str, object]:
-    there = outcome.result is not None
-    rate = len(outcome.result) / outcome.seconds if there else float("nan")
+def _row(problem: Problem, name: str, timing: Timing, limit: Timing) -> dict[str, object]:
+    there = timing.result is not None
+    rate = len(timing.result) / timing.seconds if there else float("nan")
     return {
         "model": problem.name,
         "search": name,
         "rows/s": rate,
         "share of the limit": rate * limit.seconds / len(limit.result),
-        "validity": problem.validity(outcome.result) if there else float("nan"),
-        "first call (s)": outcome.first,
-        "note": outcome.note,
+        "validity": problem.validity(timing.result) if there else float("nan"),
+        "first call (s)": timing.first,
+        "note": timing.note,
     }
 
 
-def _measurements(problem: Problem, outcomes: dict[str, Outcome]) -> list[Measurement]:
-    limit = outcomes[LIMIT]
+def _measurements(problem: Problem, timings: dict[str, Timing]) -> list[Measurement]:
+    limit = timings[LIMIT]
 
-    def against(name: str, other: Outcome, bar: float, what: str) -> Measurement:
-        mine = outcomes[name]
+    def against(name: str, other: Timing, bar: float, what: str) -> Measurement:
+        mine = timings[name]
         note = f"{_rate(mine)} against {_rate(other)} rows/s"
         if name == OURS_COMPILED and mine.result is not None:
             note += f"; {mine.first - mine.seconds:.0f} s to compile"
         return Measurement(what, other.seconds / mine.seconds, "x", bar, True, note)
 
     title = f"search, {problem.name}"
-    claims: Sequence[tuple[str, Outcome, float, str]] = [
+    claims: Sequence[tuple[str, Timing, float, str]] = [
         (OURS, limit, 0.5, f"{title}, all constraints: share of a bare loop over cross-entropy"),
-        (EARLY, outcomes[SAME], 1.0, f"{title}, rows leaving early: share of a bare loop over the same objective"),
+        (EARLY, timings[SAME], 1.0, f"{title}, rows leaving early: share of a bare loop over the same objective"),
         (
             OURS_COMPILED,
             limit,
@@ -96,11 +98,11 @@ def _measurements(problem: Problem, outcomes: dict[str, Outcome]) -> list[Measur
             f"{title}, all constraints, compiled: share of a bare loop over cross-entropy",
         ),
     ]
-    relax = outcomes[RELAX_STEADY]
+    relax = timings[RELAX_STEADY]
     if relax.result is not None:
         claims = [*claims, (OURS_COMPILED, relax, 1.0, f"{title}, compiled: times jax-relax's compiled VanillaCF")]
-    return [against(*claim) for claim in claims if claim[0] in outcomes]
+    return [against(*claim) for claim in claims if claim[0] in timings]
 
 
-def _rate(outcome: Outcome) -> str:
-    return f"{len(outcome.result) / outcome.seconds:,.0f}" if outcome.result is not None else outcome.note
+def _rate(timing: Timing) -> str:
+    return f"{len(timing.result) / timing.seconds:,.0f}" if timing.result is not None else timing.note

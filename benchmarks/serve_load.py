@@ -41,7 +41,7 @@ WAYS = (("micro-batching", 256, 0.01), ("one by one", 1, 0.0))
 
 
 @dataclass
-class Outcome:
+class LoadResult:
     """What the clients saw, and what became of the server's memory."""
 
     seconds: list[float]
@@ -103,7 +103,7 @@ def server(folder: Path, port: int, batch_rows: int, window: float) -> Iterator[
 
 
 async def client(
-    http: httpx.AsyncHTTPTransport, rng: np.random.Generator, asked: list[httpx.Request], until: float, out: Outcome
+    http: httpx.AsyncHTTPTransport, rng: np.random.Generator, asked: list[httpx.Request], until: float, out: LoadResult
 ) -> None:
     """One person after another, each as soon as the one before is answered."""
     while time.perf_counter() < until:
@@ -119,7 +119,7 @@ async def client(
         out.statuses[status] += 1
 
 
-async def load(port: int, pid: int, people: list[dict[str, Any]], n_clients: int, seconds: float) -> Outcome:
+async def load(port: int, pid: int, people: list[dict[str, Any]], n_clients: int, seconds: float) -> LoadResult:
     """So many clients at once, for so long; a few seconds before are not counted."""
     url = f"http://127.0.0.1:{port}/recourse"
     async with AsyncExitStack() as stack:
@@ -129,13 +129,13 @@ async def load(port: int, pid: int, people: list[dict[str, Any]], n_clients: int
         for lasts in (min(3.0, seconds), seconds):
             start, before = time.perf_counter(), megabytes(pid)
             cpu = cpu_seconds(pid), time.process_time()
-            outcome = Outcome([], Counter(), 0.0, (before, 0.0), {})
+            result = LoadResult([], Counter(), 0.0, (before, 0.0), {})
             streams = np.random.default_rng(1).spawn(n_clients)
             until = start + lasts
-            await asyncio.gather(*(client(*one, asked, until, outcome) for one in zip(clients, streams, strict=True)))
-            outcome.lasted, outcome.memory = time.perf_counter() - start, (before, megabytes(pid))
-            outcome.cpu = {"server": cpu_seconds(pid) - cpu[0], "client": time.process_time() - cpu[1]}
-    return outcome
+            await asyncio.gather(*(client(*one, asked, until, result) for one in zip(clients, streams, strict=True)))
+            result.lasted, result.memory = time.perf_counter() - start, (before, megabytes(pid))
+            result.cpu = {"server": cpu_seconds(pid) - cpu[0], "client": time.process_time() - cpu[1]}
+    return result
 
 
 def free_port() -> int:

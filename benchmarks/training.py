@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.measuring import Contender, Effort, Measurement, Outcome, Part, Say, guarded, race
+from benchmarks.measuring import Budget, Contender, Measurement, Part, Say, Timing, guard, race
 from benchmarks.peers import EPSILON, step_size, training_peers
 from benchmarks.problems import Problem, bare_loop, problems
 from countertrain.evaluation.robustness import pgd
@@ -29,39 +29,39 @@ _BUFFER, _FRESH, _SGLD_STEPS, _SGLD_LR, _SGLD_STD = 10_000, 0.05, 20, 1.0, 0.01 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
-def measure_training(effort: Effort, say: Say) -> Part:
+def measure_training(budget: Budget, say: Say) -> Part:
     """The cost of an epoch on both problems."""
     rows: list[dict[str, object]] = []
     measurements: list[Measurement] = []
-    for problem in problems(effort.n_rows):
+    for problem in problems(budget.n_rows):
         say(f"training, {problem.name}")
         model = copy.deepcopy(problem.model)
         trainer = CounterfactualTrainer(
             objective=ct(lambda_reg=0.25),
-            generator=eccco(tau=0.9, n_steps=effort.n_steps),
+            generator=eccco(tau=0.9, n_steps=budget.n_steps),
             constraints=problem.free,
             epochs=1,
             batch_size=problem.batch_size,
-            n_ce=effort.n_rows,
+            n_ce=budget.n_rows,
             epsilon=EPSILON,
         )
         steps = _epoch(trainer, problem, model)["n_steps"][0][0]
         passes = round(steps) + 1  # the last iterate is looked at, too
-        contenders = [*_epochs(trainer, problem, model, effort, passes), *training_peers(problem, effort)]
-        outcomes = race(contenders, effort, say)
-        plain = outcomes[CONVENTIONAL].seconds
-        rows += [_row(problem, name, outcome, plain) for name, outcome in outcomes.items()]
-        measurements.append(_measurement(problem, outcomes))
+        contenders = [*_epochs(trainer, problem, model, budget, passes), *training_peers(problem, budget)]
+        timings = race(contenders, budget, say)
+        plain = timings[CONVENTIONAL].seconds
+        rows += [_row(problem, name, timing, plain) for name, timing in timings.items()]
+        measurements.append(_measurement(problem, timings))
     return Part("training", pd.DataFrame(rows), measurements)
 
 
 def _epochs(
-    trainer: CounterfactualTrainer, problem: Problem, model: nn.Module, effort: Effort, passes: int
+    trainer: CounterfactualTrainer, problem: Problem, model: nn.Module, budget: Budget, passes: int
 ) -> list[Contender]:
     """One epoch in each way, each from the same weights."""
-    n, attacked = len(problem.x), f"{len(problem.x):,} rows x {effort.n_steps} steps"
-    searched = f"{effort.n_rows:,} rows x {passes} passes on average"
-    attack = partial(pgd, epsilon=EPSILON, step_size=step_size(effort), n_steps=effort.n_steps)
+    n, attacked = len(problem.x), f"{len(problem.x):,} rows x {budget.n_steps} steps"
+    searched = f"{budget.n_rows:,} rows x {passes} passes on average"
+    attack = partial(pgd, epsilon=EPSILON, step_size=step_size(budget), n_steps=budget.n_steps)
     sampled = f"by hand; SGLD, {n:,} rows x {_SGLD_STEPS} steps"
     contenders = [
         Contender(CONVENTIONAL, partial(_epoch, replace(trainer, objective=bl()), problem, model)),
@@ -70,13 +70,13 @@ def _epochs(
         Contender("conventional, bare torch loop", partial(_by_hand, problem, model, lambda: _yloss), "by hand"),
         Contender(
             "adversarial, our own PGD",
-            partial(_by_hand, problem, model, lambda: partial(_attacked_loss, attack)),
+            partial(_by_hand, problem, model, lambda: partial(_adversarial_loss, attack)),
             f"by hand; {attacked}",
         ),
         Contender("JEM-style", partial(_by_hand, problem, model, lambda: jem_loss(problem)), sampled),
     ]
-    if effort.compiled:
-        fast = guarded(partial(_epoch, replace(trainer, compiled=True), problem, model))
+    if budget.compiled:
+        fast = guard(partial(_epoch, replace(trainer, compiled=True), problem, model))
         contenders.insert(2, Contender(CT_COMPILED, fast, searched))
     return contenders
 
@@ -102,7 +102,7 @@ def _yloss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(model(x), y)
 
 
-def _attacked_loss(
+def _adversarial_loss(
     attack: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module, x: Tensor, y: Tensor
 ) -> Tensor:
     """Madry's adversarial training: only the attacked rows count."""
@@ -140,20 +140,20 @@ def jem_loss(problem: Problem) -> Loss:
     return loss
 
 
-def _row(problem: Problem, name: str, outcome: Outcome, plain: float) -> dict[str, object]:
+def _row(problem: Problem, name: str, timing: Timing, plain: float) -> dict[str, object]:
     return {
         "model": problem.name,
         "training": name,
-        "ms an epoch": 1e3 * outcome.seconds,
-        "times conventional": outcome.seconds / plain,
-        "first call (s)": outcome.first,
-        "note": outcome.note,
+        "ms an epoch": 1e3 * timing.seconds,
+        "times conventional": timing.seconds / plain,
+        "first call (s)": timing.first,
+        "note": timing.note,
     }
 
 
-def _measurement(problem: Problem, outcomes: dict[str, Outcome]) -> Measurement:
+def _measurement(problem: Problem, timings: dict[str, Timing]) -> Measurement:
     """One CT epoch against a conventional one plus the bare cost of its search passes."""
-    slow, fast, bare = (outcomes[name].seconds for name in (CT, CONVENTIONAL, BARE))
+    slow, fast, bare = (timings[name].seconds for name in (CT, CONVENTIONAL, BARE))
     note = f"CT {1e3 * slow:.0f} ms, conventional {1e3 * fast:.0f} ms, bare search {1e3 * bare:.1f} ms"
     what = f"a CT epoch, {problem.name}: times a conventional one plus bare search"
     return Measurement(what, slow / (fast + bare), "x", _BAR, False, note)

@@ -1,6 +1,5 @@
 """The paper on the command line: its tables, figures and grid searches."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +9,12 @@ import typer
 from countertrain.cli.app import run
 from countertrain.cli.console import console, counting, frame_table
 from countertrain.runs.work import distinct, run_all
+from countertrain.words import suggest
 from reproduction.cells import Effort
 from reproduction.products import PRODUCTS, Place
 from reproduction.published import NAMES
-from reproduction.tables import TABLES, insert_tables
+from reproduction.tables import TABLES
+from reproduction.writing import insert_tables
 
 __all__ = ["main"]
 
@@ -49,10 +50,11 @@ def paper(
             console.print(f"{known:20} {product.title}")
         return
     if name != "all" and name not in PRODUCTS:
-        near = difflib.get_close_matches(name, PRODUCTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`python -m reproduction list` shows them all"
+        hint = suggest(name, PRODUCTS, "`python -m reproduction list` shows them all")
         raise ValueError(f"unknown table, figure or grid {name!r}; {hint}")
-    chosen = _scopes(list(PRODUCTS) if name == "all" else [name], _known(datasets) if datasets else None)
+    chosen = _choose_datasets(
+        list(PRODUCTS) if name == "all" else [name], _check_datasets(datasets) if datasets else None
+    )
     effort = Effort(n_seeds=seeds, rounds=5 if quick else 100)
     folder = out / "quick" if quick else out
     place = Place(folder / "records", Path("runs") / "paper", folder / "paper")
@@ -71,7 +73,7 @@ def paper(
         console.print(frame_table("Table 1, reductions in percent", shown))
 
 
-def _scopes(names: Sequence[str], wanted: Sequence[str] | None) -> dict[str, list[str]]:
+def _choose_datasets(names: Sequence[str], wanted: Sequence[str] | None) -> dict[str, list[str]]:
     """The data sets that each product is to be made for; products without any are left out."""
     scopes = {}
     for name in names:
@@ -91,11 +93,11 @@ def _compute(chosen: Mapping[str, Sequence[str]], place: Place, effort: Effort, 
                 run_all(tasks, workers=workers, progress=progress)
 
 
-def _known(datasets: Sequence[str]) -> list[str]:
+def _check_datasets(datasets: Sequence[str]) -> list[str]:
     """These data sets of the paper, in its order."""
     unknown = [name for name in datasets if name not in NAMES]
     if unknown:
-        raise ValueError(f"the paper has no data set {unknown[0]!r}; there are {', '.join(NAMES)}")
+        raise ValueError(f"the paper has no data set {unknown[0]!r}; {suggest(unknown[0], NAMES)}")
     return [name for name in NAMES if name in datasets]
 
 

@@ -27,11 +27,11 @@ __all__ = [
     "CellResult",
     "Effort",
     "Variant",
-    "compute",
+    "compute_cell",
     "compute_pooled",
     "paper_cells",
-    "stored",
-    "stored_pooled",
+    "read_cell",
+    "read_pooled",
 ]
 
 Variant = Literal["free", "protected"]
@@ -112,10 +112,10 @@ def paper_cells(datasets: Iterable[str], profile: str = "as-run", *, ablation: b
     return cells
 
 
-def compute(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
+def compute_cell(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
     """Train and evaluate a cell, unless it is stored already; can be killed and started again at any point."""
     settings = cell.settings(effort)
-    if _up_to_date(cell, settings, effort, results):
+    if _is_stored(cell, settings, effort, results):
         return
     run = train(settings, runs / cell.profile / f"{cell.name}-{effort.n_seeds}", resume=True)
     individuals = effort.individuals_of(cell.data)
@@ -151,13 +151,13 @@ def compute_pooled(cell: Cell, effort: Effort, results: Path, runs: Path) -> Non
     write_text(path, json.dumps({"ip_star_pooled": pooled}) + "\n")
 
 
-def stored_pooled(cell: Cell, results: Path) -> list[float] | None:
+def read_pooled(cell: Cell, results: Path) -> list[float] | None:
     """Pooled IP* of each model of a cell, if it was computed."""
     path = _folder(cell, results) / f"{cell.name}-pooled.json"
     return list(json.loads(path.read_text(encoding="utf-8"))["ip_star_pooled"]) if path.exists() else None
 
 
-def stored(cell: Cell, results: Path) -> CellResult | None:
+def read_cell(cell: Cell, results: Path) -> CellResult | None:
     """The records of a cell, if it was computed."""
     base = _folder(cell, results) / cell.name
     scores, records = base.with_name(f"{cell.name}.json"), base.with_name(f"{cell.name}.csv.gz")
@@ -170,8 +170,8 @@ def _folder(cell: Cell, results: Path) -> Path:
     return results / cell.profile
 
 
-def _up_to_date(cell: Cell, settings: Settings, effort: Effort, results: Path) -> bool:
-    result = stored(cell, results)
+def _is_stored(cell: Cell, settings: Settings, effort: Effort, results: Path) -> bool:
+    result = read_cell(cell, results)
     if result is None:
         return False
     wanted = [effort.n_seeds, effort.rounds, effort.individuals_of(cell.data)]

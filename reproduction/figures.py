@@ -11,21 +11,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from countertrain.demo.figures import BLUE, GREEN, INK, ORANGE
 from countertrain.evaluation.attribution import relu_network_gradients
+from countertrain.plots import BLUE, GREEN, INK, ORANGE, PURPLE, hide_spines
 from countertrain.runs.run import Run
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
-from reproduction.cells import EPSILONS, Cell, stored
+from reproduction.cells import EPSILONS, Cell, read_cell
 from reproduction.published import NAMES
-from reproduction.tables import LABELS, pair
+from reproduction.tables import paper_label, read_pair
 
-__all__ = ["ablation", "against_published", "ig_box", "mnist_grid", "mnist_ig", "mnist_strip", "robustness", "save"]
+__all__ = [
+    "plot_ablation",
+    "plot_against_published",
+    "plot_ig_box",
+    "plot_mnist_grid",
+    "plot_mnist_ig",
+    "plot_mnist_strip",
+    "plot_robustness",
+]
 
-_COLOURS = {"ct": ORANGE, "bl": BLUE, "ar": GREEN, "cd": "#805ad5"}
+_COLOURS = {"ct": ORANGE, "bl": BLUE, "ar": GREEN, "cd": PURPLE}
 
 
-def against_published(table: pd.DataFrame) -> Figure:
+def plot_against_published(table: pd.DataFrame) -> Figure:
     """All cells of Table 1 on one picture: published against ours, ours with its spread over training seeds."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     metrics = list(dict.fromkeys(table["metric"]))
@@ -57,13 +65,13 @@ def against_published(table: pd.DataFrame) -> Figure:
         ax.set_yticks(place, list(rows["data"]))
         ax.invert_yaxis()
         ax.set_title(f"{metric}, reduction (%)", fontsize=10)
-        ax.spines[["top", "right"]].set_visible(False)
+        hide_spines(ax)
         ax.grid(axis="x", color="#e5e5e5", lw=0.6)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
-def robustness(datasets: Sequence[str], results: Path) -> Figure:
+def plot_robustness(datasets: Sequence[str], results: Path) -> Figure:
     """Accuracy under FGSM and PGD for BL, CT, AR and CD; bands are the spread over training seeds."""
     figure = Figure(figsize=(2.3 * len(datasets) + 1, 4.8), layout="constrained")
     axes = figure.subplots(2, len(datasets), sharex=True, squeeze=False)
@@ -71,14 +79,14 @@ def robustness(datasets: Sequence[str], results: Path) -> Figure:
         for row, attack in enumerate(("fgsm", "pgd")):
             ax = axes[row, column]
             for objective, colour in _COLOURS.items():
-                result = stored(Cell(data, objective), results)  # type: ignore[arg-type]
+                result = read_cell(Cell(data, objective), results)  # type: ignore[arg-type]
                 if result is not None:
                     curves = np.array(result.scores[attack])  # (seeds, epsilons)
                     mean, sd = curves.mean(0), curves.std(0)
                     ax.plot(EPSILONS, mean, color=colour, label=objective.upper())
                     ax.fill_between(EPSILONS, mean - sd, mean + sd, color=colour, alpha=0.18, lw=0)
             ax.set_ylim(0, 1.02)
-            ax.spines[["top", "right"]].set_visible(False)
+            hide_spines(ax)
             ax.set_title(f"{NAMES[data]}, {attack.upper()}", fontsize=9)
             if column == 0:
                 ax.set_ylabel("accuracy")
@@ -88,7 +96,7 @@ def robustness(datasets: Sequence[str], results: Path) -> Figure:
     return figure
 
 
-def ablation(datasets: Sequence[str], results: Path) -> Figure:
+def plot_ablation(datasets: Sequence[str], results: Path) -> Figure:
     """Reductions of IP and IP* by the partial objectives and the full one; whiskers are the spread over seeds."""
     figure = Figure(figsize=(1.1 * len(datasets) + 2, 5.6), layout="constrained")
     axes = figure.subplots(2, 1, sharex=True)
@@ -107,9 +115,9 @@ def ablation(datasets: Sequence[str], results: Path) -> Figure:
                 alpha=0.85,
             )
         ax.axhline(0, color=INK, lw=0.8)
-        ax.set_ylabel(f"{LABELS[metric]}, reduction (%)")
+        ax.set_ylabel(f"{paper_label(metric)}, reduction (%)")
         ax.set_ylim(bottom=max(-110, ax.get_ylim()[0]))
-        ax.spines[["top", "right"]].set_visible(False)
+        hide_spines(ax)
     axes[1].set_xticks(range(len(datasets)), [NAMES[data] for data in datasets])
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return figure
@@ -117,8 +125,8 @@ def ablation(datasets: Sequence[str], results: Path) -> Figure:
 
 def _reduction(data: str, objective: str, metric: str, results: Path) -> tuple[float, float]:
     """Mean over seeds of 100 (BL - objective) / BL, and its spread."""
-    treated = stored(Cell(data, objective), results)  # type: ignore[arg-type]
-    baseline = stored(Cell(data, "bl"), results)
+    treated = read_cell(Cell(data, objective), results)  # type: ignore[arg-type]
+    baseline = read_cell(Cell(data, "bl"), results)
     if treated is None or baseline is None:
         return float("nan"), float("nan")
     ours = treated.records.groupby("model")[metric].mean()
@@ -127,12 +135,12 @@ def _reduction(data: str, objective: str, metric: str, results: Path) -> tuple[f
     return float(percent.mean()), float(percent.std(ddof=1))
 
 
-def ig_box(datasets: Sequence[str], results: Path) -> Figure:
+def plot_ig_box(datasets: Sequence[str], results: Path) -> Figure:
     """Sensitivity to protected features: all rounds of all seeds, CT and BL."""
     figure = Figure(figsize=(1.5 * len(datasets) + 1, 3.4), layout="constrained")
     axes = figure.subplots(1, len(datasets), squeeze=False)[0]
     for ax, data in zip(axes, datasets, strict=True):
-        found = pair(data, "protected", results)
+        found = read_pair(data, "protected", results)
         if found is not None:
             values = [np.array(r.scores["sensitivity"]).ravel() for r in (found.ct, found.bl)]
             boxes = ax.boxplot(values, showfliers=False, widths=0.6, patch_artist=True, medianprops={"color": INK})
@@ -142,12 +150,12 @@ def ig_box(datasets: Sequence[str], results: Path) -> Figure:
             if len(values[0]) and max(np.quantile(v, 0.75) for v in values) > 20:
                 ax.set_yscale("log")
         ax.set_title(NAMES[data], fontsize=9)
-        ax.spines[["top", "right"]].set_visible(False)
+        hide_spines(ax)
     axes[0].set_ylabel("standardised IG, protected features")
     return figure
 
 
-def mnist_strip(bl: Run, ct: Run) -> Figure:
+def plot_mnist_strip(bl: Run, ct: Run) -> Figure:
     """One image of a "0" turned into every other digit, by BL (top) and CT (bottom): 1000 steps without threshold."""
     test = bl.data.test
     models = (bl.models[0], ct.models[0])
@@ -164,7 +172,7 @@ def mnist_strip(bl: Run, ct: Run) -> Figure:
     return figure
 
 
-def mnist_grid(run: Run) -> Figure:
+def plot_mnist_grid(run: Run) -> Figure:
     """10 x 10: counterfactuals from each digit (rows) to each other (columns), the factuals on the diagonal."""
     test = run.data.test
     model = run.models[0]
@@ -181,7 +189,7 @@ def mnist_grid(run: Run) -> Figure:
     return figure
 
 
-def mnist_ig(bl: Run, ct: Run, *, rows: int = 500) -> Figure:
+def plot_mnist_ig(bl: Run, ct: Run, *, rows: int = 500) -> Figure:
     """Mean integrated gradients of each digit, BL (top) and CT (bottom), with the protected pixel rows marked."""
     test = bl.data.test
     baseline = 2 * torch.rand(784, generator=torch.Generator().manual_seed(0)) - 1
@@ -201,15 +209,6 @@ def mnist_ig(bl: Run, ct: Run, *, rows: int = 500) -> Figure:
             ax.set(xticks=[], yticks=[], title=f"{name}: {k}" if k == 0 else str(k))
             ax.title.set_fontsize(9)
     return figure
-
-
-def save(name: str, figure: Figure, folder: Path) -> list[Path]:
-    """A figure as png and svg."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{kind}" for kind in ("png", "svg")]
-    figure.savefig(paths[0], dpi=150)
-    figure.savefig(paths[1], metadata={"Date": None})
-    return paths
 
 
 def _search(run: Run, model: nn.Module, factual: Tensor, target: Tensor, **settings: Any) -> Tensor:

@@ -11,23 +11,23 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from countertrain.demo.figures import BLUE, GREEN, INK, ORANGE
+from countertrain.evaluation.metrics import known
+from countertrain.plots import BLUE, GREEN, INK, ORANGE, PURPLE, hide_spines
 from countertrain.runs.grid import compute_population, expand, populations
 from countertrain.runs.work import Task
-from reproduction.figures import save
 from reproduction.published import NAMES
-from reproduction.tables import write_table
+from reproduction.writing import write_figure, write_table
 
-__all__ = ["GRIDS", "Grid", "grid_tasks", "has_records", "load_grid", "render_grid"]
+__all__ = ["GRIDS", "GridSearch", "grid_tasks", "has_records", "read_grid", "render_grid"]
 
 _DEFAULTS = {"tau": 0.75, "lambda_reg": 0.1, "n_ce": 1000}  # of the grids, not the final settings of a data set
 _GENERATORS = ("eccco", "generic", "revise")
 _OBJECTIVES = ("ct", "bl")
-_OUTCOMES = {"ip": "IP", "cost": "cost", "mature": "mature, last epoch"}
+_OUTCOMES = ("ip", "cost", "mature")
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridSearch:
     """A Cartesian product of settings."""
 
     title: str
@@ -40,7 +40,7 @@ class Grid:
 
 
 GRIDS = {
-    "grid gen-params": Grid(
+    "grid gen-params": GridSearch(
         "generator parameters",
         {
             "generator": _GENERATORS,
@@ -50,7 +50,7 @@ GRIDS = {
             "objective": _OBJECTIVES,
         },
     ),
-    "grid penalties": Grid(
+    "grid penalties": GridSearch(
         "penalty strengths",
         {
             "generator": _GENERATORS,
@@ -60,7 +60,7 @@ GRIDS = {
             "objective": _OBJECTIVES,
         },
     ),
-    "grid training": Grid(
+    "grid training": GridSearch(
         "other training parameters",
         {
             "generator": _GENERATORS,
@@ -70,10 +70,10 @@ GRIDS = {
             "objective": _OBJECTIVES,
         },
     ),
-    "tune key": Grid(
+    "tune key": GridSearch(
         "tuning of key parameters", {"tau": (0.5, 0.75, 0.9), "lambda_reg": (0.1, 0.25, 0.5), "objective": _OBJECTIVES}
     ),
-    "tune lr": Grid(
+    "tune lr": GridSearch(
         "tuning of the step size",
         {"step_size": (0.1, 0.5, 1.0), "lambda_reg": (0.01, 0.1, 0.5), "objective": _OBJECTIVES},
     ),
@@ -108,7 +108,7 @@ def has_records(name: str, data: str, records: Path) -> bool:
     return any(_folder(name, data, records).glob("*.csv"))
 
 
-def load_grid(name: str, data: str, records: Path) -> pd.DataFrame:
+def read_grid(name: str, data: str, records: Path) -> pd.DataFrame:
     """One row of outcomes a model, all populations together."""
     paths = sorted(_folder(name, data, records).glob("*.csv"))
     return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
@@ -116,10 +116,10 @@ def load_grid(name: str, data: str, records: Path) -> pd.DataFrame:
 
 def render_grid(name: str, data: str, records: Path, rendered: Path) -> list[Path]:
     """Box plots of IP, cost and maturity against each varied setting, and tables of all outcomes."""
-    frame = load_grid(name, data, records)
-    paths = save(f"{_slug(name)}-{data}", _boxes(name, data, frame), rendered)
+    frame = read_grid(name, data, records)
+    paths = write_figure(f"{_slug(name)}-{data}", _plot_boxes(name, data, frame), rendered)
     for setting in GRIDS[name].varied:
-        rows = _rows(frame)
+        rows = _group_conventional(frame)
         outcome = rows.groupby(["objective", "generator", setting])[
             ["ip", "cost", "validity", "mature", "accuracy", "f1"]
         ].mean()
@@ -127,25 +127,25 @@ def render_grid(name: str, data: str, records: Path, rendered: Path) -> list[Pat
     return paths
 
 
-def _rows(frame: pd.DataFrame) -> pd.DataFrame:
+def _group_conventional(frame: pd.DataFrame) -> pd.DataFrame:
     """Conventional models know no generator: they are one group."""
     return frame.assign(generator=frame["generator"].where(frame["objective"] != "bl", "none (BL)"))
 
 
-def _boxes(name: str, data: str, frame: pd.DataFrame) -> Figure:
+def _plot_boxes(name: str, data: str, frame: pd.DataFrame) -> Figure:
     varied = GRIDS[name].varied
-    rows = _rows(frame)
+    rows = _group_conventional(frame)
     groups = [g for g in (*_GENERATORS, "none (BL)") if (rows["generator"] == g).any()]
-    colours = dict(zip((*_GENERATORS, "none (BL)"), (ORANGE, GREEN, "#805ad5", BLUE), strict=True))
+    colours = dict(zip((*_GENERATORS, "none (BL)"), (ORANGE, GREEN, PURPLE, BLUE), strict=True))
     figure = Figure(figsize=(3.6 * len(varied) + 0.8, 7.6), layout="constrained")
     axes = figure.subplots(3, len(varied), squeeze=False)
     for column, setting in enumerate(varied):
         values = sorted(rows[setting].unique())
-        for row, (metric, label) in enumerate(_OUTCOMES.items()):
+        for row, metric in enumerate(_OUTCOMES):
             ax = axes[row, column]
             for k, group in enumerate(groups):
                 mine = rows[rows["generator"] == group]
-                samples = [_clean(mine[mine[setting] == value][metric]) for value in values]
+                samples = [_drop_missing(mine[mine[setting] == value][metric]) for value in values]
                 place = np.arange(len(values)) + 0.18 * (k - (len(groups) - 1) / 2)
                 boxes = ax.boxplot(
                     samples,
@@ -160,8 +160,8 @@ def _boxes(name: str, data: str, frame: pd.DataFrame) -> Figure:
                 if row == column == 0:
                     ax.plot([], [], lw=6, color=colours[group], alpha=0.65, label=group)
             ax.set_xticks(range(len(values)), [f"{v:g}" for v in values])
-            ax.spines[["top", "right"]].set_visible(False)
-            ax.set_ylabel(label if column == 0 else "")
+            hide_spines(ax)
+            ax.set_ylabel(_label(metric) if column == 0 else "")
             if row == 2:
                 ax.set_xlabel(setting)
     figure.suptitle(f"{NAMES[data]}: {GRIDS[name].title}", fontsize=11)
@@ -169,5 +169,9 @@ def _boxes(name: str, data: str, frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _clean(values: "pd.Series[float]") -> Sequence[float]:
+def _label(outcome: str) -> str:
+    return "mature, last epoch" if outcome == "mature" else known()[outcome].label
+
+
+def _drop_missing(values: "pd.Series[float]") -> Sequence[float]:
     return [float(v) for v in values.dropna()]

@@ -16,13 +16,14 @@ from reproduction.cells import (
     Cell,
     Effort,
     Variant,
-    compute,
+    compute_cell,
     compute_pooled,
     paper_cells,
 )
 from reproduction.grids import GRIDS, grid_tasks, has_records, render_grid
 from reproduction.published import NAMES
-from reproduction.tables import TABLES, table1, write_table
+from reproduction.tables import TABLES, table1
+from reproduction.writing import write_figure, write_table
 
 __all__ = ["PRODUCTS", "Place", "Product"]
 
@@ -58,7 +59,7 @@ class Product:
 def _cells(choose: Callable[[Sequence[str]], list[Cell]]) -> Callable[[Sequence[str], Place, Effort], list[Task]]:
     def tasks(datasets: Sequence[str], place: Place, effort: Effort) -> list[Task]:
         return [
-            Task(partial(compute, cell, effort, place.records, place.runs), cell.cost, key=cell)
+            Task(partial(compute_cell, cell, effort, place.records, place.runs), cell.cost, key=cell)
             for cell in choose(datasets)
         ]
 
@@ -82,7 +83,7 @@ def _table(name: str) -> Callable[[Sequence[str], Place, Effort], list[Path]]:
         frame = TABLES[name](datasets, place.records)
         paths = write_table(name, frame, place.rendered)
         if name == "table1" and not frame.empty:
-            paths += figures.save("table1-against-published", figures.against_published(frame), place.rendered)
+            paths += write_figure("table1-against-published", figures.plot_against_published(frame), place.rendered)
         return paths
 
     return render
@@ -105,9 +106,9 @@ def _profile(name: str, title: str, datasets: tuple[str, ...] = tuple(NAMES)) ->
     return Product(title, _cells(lambda wanted: paper_cells(wanted, name, ablation=False)), render, datasets)
 
 
-def _poc(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
+def _render_idea(datasets: Sequence[str], place: Place, effort: Effort) -> list[Path]:
     panels, data = proof_of_concept(place.runs / "poc")
-    return figures.save("figure-poc", figure_1([panel.panel for panel in panels], data), place.rendered)
+    return write_figure("figure-poc", figure_1([panel.panel for panel in panels], data), place.rendered)
 
 
 def _grid(name: str, datasets: tuple[str, ...]) -> Product:
@@ -126,13 +127,13 @@ def _mnist(name: str, title: str) -> Product:
         variant: Variant = "protected" if name == "figure-mnist-ig" else "free"
         bl, ct = place.run(Cell("mnist", "bl", variant), effort), place.run(Cell("mnist", "ct", variant), effort)
         if name == "figure-mnist-ce":
-            return figures.save(name, figures.mnist_strip(bl, ct), place.rendered)
+            return write_figure(name, figures.plot_mnist_strip(bl, ct), place.rendered)
         if name == "figure-mnist-ig":
-            return figures.save(name, figures.mnist_ig(bl, ct), place.rendered)
+            return write_figure(name, figures.plot_mnist_ig(bl, ct), place.rendered)
         return [
             path
             for run in (ct, bl)
-            for path in figures.save(f"{name}-{run.settings.objective}", figures.mnist_grid(run), place.rendered)
+            for path in write_figure(f"{name}-{run.settings.objective}", figures.plot_mnist_grid(run), place.rendered)
         ]
 
     return Product(title, _cells(_pairs), render, ("mnist",), others=False)
@@ -153,21 +154,25 @@ PRODUCTS: dict[str, Product] = {
     "table1-categories": _profile("categories", "Table 1, categories changing in training", ("adult", "credit")),
     "table1-neighbours": _profile("neighbours", "Table 1, nearest of 16 neighbours and 128 units", TABULAR),
     "table1-tuned": _profile("tuned", "Table 1, settings tuned on validation rows", tuple(TUNED)),
-    "figure-poc": Product("The idea on loan-like data (Figure 1)", lambda d, p, e: [], _poc, ("ls",), others=False),
+    "figure-poc": Product(
+        "The idea on loan-like data (Figure 1)", lambda d, p, e: [], _render_idea, ("ls",), others=False
+    ),
     "figure-robustness": Product(
         "Accuracy under FGSM and PGD",
         _cells(_free),
-        lambda d, place, e: figures.save("figure-robustness", figures.robustness(d, place.records), place.rendered),
+        lambda d, place, e: write_figure(
+            "figure-robustness", figures.plot_robustness(d, place.records), place.rendered
+        ),
     ),
     "figure-ablation": Product(
         "Reductions by the partial objectives",
         _cells(_free),
-        lambda d, place, e: figures.save("figure-ablation", figures.ablation(d, place.records), place.rendered),
+        lambda d, place, e: write_figure("figure-ablation", figures.plot_ablation(d, place.records), place.rendered),
     ),
     "figure-ig-box": Product(
         "Spread of the sensitivity to protected features",
         _cells(_protected),
-        lambda d, place, e: figures.save("figure-ig-box", figures.ig_box(d, place.records), place.rendered),
+        lambda d, place, e: write_figure("figure-ig-box", figures.plot_ig_box(d, place.records), place.rendered),
     ),
     "figure-mnist-ce": _mnist("figure-mnist-ce", "A zero turned into every digit"),
     "figure-mnist-grid": _mnist("figure-mnist-grid", "Every digit turned into every other"),

@@ -1,6 +1,5 @@
 """The paper's tables from stored records: ours beside the published numbers."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +8,14 @@ import numpy as np
 import pandas as pd
 
 from countertrain.evaluation.comparison import Reduction, compare
-from countertrain.files import write_text
-from reproduction.cells import Cell, CellResult, Variant, stored, stored_pooled
+from countertrain.evaluation.metrics import known
+from reproduction.cells import Cell, CellResult, Variant, read_cell, read_pooled
 from reproduction.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY, Published
 
-__all__ = ["TABLES", "insert_tables", "pair", "write_table"]
+__all__ = ["TABLES", "paper_label", "read_pair"]
 
 _OTHERS = ("as-written", "longer", "categories", "neighbours", "tuned")
 """Profiles that Table 1 shows as further columns."""
-LABELS = {"ip": "IP", "ip_star": "IP*", "cost": "Cost"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +30,16 @@ class Pair:
         return compare(self.ct.records, self.bl.records, [metric])[0]
 
 
-def pair(data: str, variant: Variant, results: Path, profile: str = "as-run") -> Pair | None:
+def paper_label(metric: str) -> str:
+    """A metric as the paper's tables name it: IP, IP*, Cost."""
+    label = known()[metric].label
+    return label[0].upper() + label[1:]
+
+
+def read_pair(data: str, variant: Variant, results: Path, profile: str = "as-run") -> Pair | None:
     """The two cells to compare, if both are stored."""
-    ct = stored(Cell(data, "ct", variant, profile), results)
-    bl = stored(Cell(data, "bl", variant, profile), results)
+    ct = read_cell(Cell(data, "ct", variant, profile), results)
+    bl = read_cell(Cell(data, "bl", variant, profile), results)
     return Pair(ct, bl) if ct is not None and bl is not None else None
 
 
@@ -44,20 +48,20 @@ def table1(datasets: Iterable[str], results: Path, profile: str = "as-run") -> p
     rows = []
     for data in datasets:
         for metric, variant in (("ip", "free"), ("ip_star", "free"), ("cost", "protected")):
-            found = pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
+            found = read_pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
             if found is not None:
                 row = _reduction_row(data, metric, found.reduction(metric), TABLE1[data, metric])
                 if profile == "as-run":
-                    row |= {other: _under(other, data, metric, variant, results) for other in _OTHERS}
+                    row |= {other: _reduce_under(other, data, metric, variant, results) for other in _OTHERS}
                     row["pooled"] = _pooled(data, results) if metric == "ip_star" else ""
                 rows.append(row)
     frame = pd.DataFrame(rows)
     return frame.drop(columns=[name for name in (*_OTHERS, "pooled") if name in frame and not frame[name].any()])
 
 
-def _under(profile: str, data: str, metric: str, variant: str, results: Path) -> str:
+def _reduce_under(profile: str, data: str, metric: str, variant: str, results: Path) -> str:
     """The same cell under another profile, "mean ± sd over seeds"; empty where it is not stored."""
-    found = pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
+    found = read_pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
     return _mean_sd(found.reduction(metric).per_seed) if found is not None else ""
 
 
@@ -74,7 +78,7 @@ def table_costs(datasets: Iterable[str], results: Path, profile: str = "as-run")
     """Appendix: reduction of cost without constraints, in percent."""
     rows = []
     for data in datasets:
-        found = pair(data, "free", results, profile)
+        found = read_pair(data, "free", results, profile)
         if found is not None:
             rows.append(_reduction_row(data, "cost", found.reduction("cost"), COSTS[data, "cost"]))
     return pd.DataFrame(rows)
@@ -85,7 +89,7 @@ def _reduction_row(data: str, metric: str, ours: Reduction, theirs: Published) -
     published = (theirs.percent - 2.576 * theirs.spread, theirs.percent + 2.576 * theirs.spread)
     return {
         "data": NAMES[data],
-        "metric": LABELS[metric],
+        "metric": paper_label(metric),
         "published": theirs.percent,
         "published ±": theirs.spread,
         "published *": "*" if theirs.star else "",
@@ -114,14 +118,14 @@ def table_ci(datasets: Iterable[str], results: Path, profile: str = "as-run") ->
     rows = []
     for metric, variant in (("cost", "protected"), ("ip_star", "free"), ("ip", "free")):
         for data in datasets:
-            found = pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
+            found = read_pair(data, variant, results, profile)  # type: ignore[arg-type]  # a literal
             if found is None:
                 continue
             r = found.reduction(metric)
             ct, bl, low, high = TABLE_CI[metric][data]
             rows.append(
                 {
-                    "metric": LABELS[metric],
+                    "metric": paper_label(metric),
                     "data": NAMES[data],
                     "CT": r.treated,
                     "published CT": ct,
@@ -144,7 +148,7 @@ def table_validity(datasets: Iterable[str], results: Path, profile: str = "as-ru
         place = 0
         for variant in ("free", "protected"):
             for objective in ("ct", "bl"):
-                result = stored(Cell(data, objective, variant, profile), results)
+                result = read_cell(Cell(data, objective, variant, profile), results)
                 column = f"{objective.upper()} {variant}"
                 if result is not None:
                     by_seed = result.records.groupby("model")["validity"].mean()
@@ -161,7 +165,7 @@ def table_ig(datasets: Iterable[str], results: Path, profile: str = "as-run") ->
     for data in datasets:
         row: dict[str, object] = {"data": NAMES[data]}
         for k, objective in enumerate(("ct", "bl")):
-            result = stored(Cell(data, objective, "protected", profile), results)  # type: ignore[arg-type]
+            result = read_cell(Cell(data, objective, "protected", profile), results)  # type: ignore[arg-type]
             name = objective.upper()
             if result is not None:
                 values = np.array(result.scores["sensitivity"])  # (seeds, rounds)
@@ -189,7 +193,7 @@ def table_pooled(datasets: Iterable[str], results: Path, profile: str = "as-run"
 
 def _pooled_reductions(data: str, results: Path, profile: str = "as-run") -> list[float] | None:
     """For each seed, by how many percent pooled IP* is lower for CT than for BL."""
-    ct, bl = (stored_pooled(Cell(data, o, "free", profile), results) for o in ("ct", "bl"))
+    ct, bl = (read_pooled(Cell(data, o, "free", profile), results) for o in ("ct", "bl"))
     return None if ct is None or bl is None else [100 * (1 - a / b) for a, b in zip(ct, bl, strict=True)]
 
 
@@ -199,10 +203,10 @@ def table_accuracy(datasets: Iterable[str], results: Path, profile: str = "as-ru
     for data in datasets:
         row: dict[str, object] = {"data": NAMES[data]}
         for objective in ("bl", "ct", "ar", "cd"):
-            result = stored(Cell(data, objective, "free", profile), results)
+            result = read_cell(Cell(data, objective, "free", profile), results)
             row[objective.upper()] = _percent(result.scores["accuracy"]) if result is not None else ""
         for other in (profile, *_OTHERS):
-            found = pair(data, "free", results, other)
+            found = read_pair(data, "free", results, other)
             if found is not None:
                 ct, bl = (np.mean(result.scores["accuracy"]) for result in (found.ct, found.bl))
                 row[f"{other}: CT"] = _percent(found.ct.scores["accuracy"])
@@ -225,60 +229,3 @@ TABLES = {
     "table-accuracy": table_accuracy,
     "table-pooled": table_pooled,
 }
-
-
-def write_table(name: str, frame: pd.DataFrame, folder: Path) -> list[Path]:
-    """A table as csv, md and tex; nothing where there are no records."""
-    if frame.empty:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{kind}" for kind in ("csv", "md", "tex")]
-    shown = frame.map(_cell)
-    write_text(paths[0], frame.to_csv(index=False, float_format="%.5g"))
-    write_text(paths[1], markdown(shown))
-    write_text(paths[2], latex(shown))
-    return paths
-
-
-def insert_tables(document: Path, rendered: Path) -> list[str]:
-    """Put the rendered Markdown tables between their marks in a document; return the names of those put in."""
-    text = document.read_text(encoding="utf-8")
-    names = re.findall(r"<!-- begin (\S+) -->", text)
-    done = []
-    for name in names:
-        table = rendered / f"{name}.md"
-        if table.exists():
-            begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-            head, _, rest = text.partition(begin)
-            _, _, tail = rest.partition(end)
-            text = f"{head}{begin}\n{table.read_text(encoding='utf-8')}{end}{tail}"
-            done.append(name)
-    write_text(document, text)
-    return done
-
-
-def markdown(frame: pd.DataFrame) -> str:
-    """A table in Markdown."""
-    lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + "---|" * len(frame.columns)]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in frame.itertuples(index=False)]
-    return "\n".join(lines) + "\n"
-
-
-def latex(frame: pd.DataFrame) -> str:
-    """A table in LaTeX, with booktabs."""
-
-    def escape(text: object) -> str:
-        return str(text).replace("%", r"\%").replace("±", r"$\pm$").replace("_", r"\_")
-
-    lines = [rf"\begin{{tabular}}{{{'l' * len(frame.columns)}}}", r"\toprule"]
-    lines += [" & ".join(map(escape, frame.columns)) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(escape, row)) + r" \\" for row in frame.itertuples(index=False)]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def _cell(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    if np.isnan(value):
-        return ""
-    return f"{value:.2f}" if abs(value) < 1000 else f"{value:.3g}"

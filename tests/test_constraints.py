@@ -190,5 +190,22 @@ def test_a_person_goes_only_to_the_levels_that_its_own_level_allows() -> None:
 
 
 def test_transitions_of_another_width_are_refused() -> None:
-    with pytest.raises(ValueError, match="one row and one column a level; got \\(2, 2\\) for category 0"):
+    with pytest.raises(ValueError, match="one row and one column per level; got \\(2, 2\\) for category 0"):
         replace(Constraints.of(3, categories=[slice(0, 3)]), transitions={0: torch.ones(2, 2, dtype=torch.bool)})
+
+
+def test_rows_of_any_shape_are_constrained_as_their_numbers_in_a_row() -> None:
+    x, origin = torch.randn(4, 2, 3), torch.zeros(4, 2, 3)
+    ways = ["none", "increase", "decrease", "both", "both", "both"]
+    flat = Constraints.of(6, mutability=ways, lower=-0.5, upper=0.7, categories=[slice(3, 6)])
+    shaped = Constraints.of((2, 3), mutability=ways, lower=-0.5, upper=0.7, categories=[slice(3, 6)])
+    for method in ("project", "reachable"):
+        wanted = getattr(flat, method)(x.flatten(1), origin.flatten(1)).view(4, 2, 3)
+        assert torch.equal(getattr(shaped, method)(x, origin), wanted)
+        assert torch.equal(getattr(flat.for_shape((2, 3)), method)(x, origin), wanted)
+        assert not torch.equal(wanted, x)
+    inferred = Constraints.infer(x)
+    assert inferred.row_shape == (2, 3)
+    assert torch.equal(inferred.lower, Constraints.infer(x.flatten(1)).lower)
+    with pytest.raises(ValueError, match=r"rows of shape \(2, 2\) have 4 numbers, not 6"):
+        flat.for_shape((2, 2))

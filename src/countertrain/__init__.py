@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from countertrain.constraints import Constraints
     from countertrain.estimator import CounterfactualClassifier
+    from countertrain.evaluation import metrics
     from countertrain.models.architectures import lenet, linear, mlp
     from countertrain.recourse.answer import Recourse
+    from countertrain.search import generators, rules
     from countertrain.search.generator import Generator
     from countertrain.search.generators import eccco, generic, revise
     from countertrain.search.state import Counterfactuals
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from countertrain.tables.schema import Schema, SchemaError
     from countertrain.training.objective import Objective, ar, bl, cd, ct
     from countertrain.training.trainer import CounterfactualTrainer
+
+    __version__: str
 
 _PUBLIC = {
     "Constraints": "constraints",
@@ -40,6 +44,9 @@ _PUBLIC = {
 }
 """Public names and where they live: imported when they are first asked for."""
 
+_MODULES = {"generators": "search.generators", "metrics": "evaluation.metrics", "rules": "search.rules"}
+"""Public modules and where they live."""
+
 __all__ = [
     "Constraints",
     "CounterfactualClassifier",
@@ -50,27 +57,43 @@ __all__ = [
     "Recourse",
     "Schema",
     "SchemaError",
+    "__version__",
     "ar",
     "bl",
     "cd",
     "ct",
     "eccco",
     "fit_vae",
+    "generators",
     "generic",
     "lenet",
     "linear",
+    "metrics",
     "mlp",
     "revise",
+    "rules",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("countertrain")
+    elif name in _MODULES:
+        value = import_module(f"countertrain.{_MODULES[name]}")
+    elif name in _PUBLIC:
+        value = getattr(import_module(f"countertrain.{_PUBLIC[name]}"), name)
+    elif name.startswith("_"):  # Python and its tools ask for many of these
         raise AttributeError(f"module 'countertrain' has no attribute {name!r}")
-    value = getattr(import_module(f"countertrain.{_PUBLIC[name]}"), name)
+    else:
+        from countertrain.words import suggest
+
+        hint = suggest(name, __all__, "dir(countertrain) lists them all")
+        raise AttributeError(f"module 'countertrain' has no attribute {name!r}; {hint}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *__all__})

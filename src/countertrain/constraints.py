@@ -1,5 +1,6 @@
 """What a counterfactual may change: mutability, domain and one-hot groups of the features."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
@@ -20,7 +21,8 @@ class Constraints:
 
     A feature that may not move stays bit for bit what it was, even outside the domain.
     Build one with `Constraints.of` (a given domain) or `Constraints.infer` (a domain from data). Mutability and
-    domain may also differ from row to row: any of the four tensors may be (n, D) for a search of n rows.
+    domain may also differ from row to row: any of the four tensors may be (n, D) for a search of n rows. Rows of any
+    `shape` are D numbers in a row, in the order in which they lie: pixel (0, 1) of an image is feature 1.
     """
 
     may_increase: Tensor  # (D,) or (n, D) bool
@@ -30,6 +32,8 @@ class Constraints:
     categories: tuple[slice, ...] = ()
     transitions: Mapping[int, Tensor] = field(default_factory=dict)
     """For category i (by place), (L, L) bool: row a says which levels a person at level a may go to."""
+    shape: tuple[int, ...] | None = None
+    """Of a row, where it is not (D,)."""
 
     def __post_init__(self) -> None:
         d = self.n_features
@@ -47,6 +51,8 @@ class Constraints:
                 f"the domain of feature {i} is empty: its lower bound {lower:g} must not exceed "
                 f"its upper bound {upper:g}; swap or widen them"
             )
+        if math.prod(self.row_shape) != d:
+            raise ValueError(f"rows of shape {self.row_shape} have {math.prod(self.row_shape)} numbers, not {d}")
         last = 0
         for group in sorted(self.categories, key=lambda group: group.start):
             if not (group.step in (None, 1) and last <= group.start < group.stop <= d):
@@ -59,13 +65,18 @@ class Constraints:
             if width is None or allowed.shape != (width, width):
                 raise ValueError(
                     f"transitions must name a category by its place, 0..{len(self.categories) - 1}, and hold one row "
-                    f"and one column a level; got {tuple(allowed.shape)} for category {i}"
+                    f"and one column per level; got {tuple(allowed.shape)} for category {i}"
                 )
 
     @property
     def n_features(self) -> int:
         """D, the number of feature columns."""
         return self.lower.shape[-1]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a row, with D numbers in all."""
+        return self.shape or (self.n_features,)
 
     @property
     def n_rows(self) -> int | None:
@@ -83,14 +94,19 @@ class Constraints:
     @classmethod
     def of(
         cls,
-        n_features: int,
+        n_features: int | Sequence[int],
         *,
         mutability: Mapping[int, Mutability] | Sequence[Mutability] | None = None,
         lower: Bound = -torch.inf,
         upper: Bound = torch.inf,
         categories: Sequence[slice] = (),
     ) -> Self:
-        """Constraints with a given domain; features left out of `mutability` may move both ways."""
+        """Constraints with a given domain, for D features or for rows of a shape such as (1, 28, 28).
+
+        Features left out of `mutability` may move both ways.
+        """
+        shape = (n_features,) if isinstance(n_features, int) else tuple(n_features)
+        n_features = math.prod(shape)
         ways = _mutability(mutability, n_features)
         return cls(
             may_increase=torch.tensor([way in ("both", "increase") for way in ways]),
@@ -98,6 +114,7 @@ class Constraints:
             lower=_bound(lower, n_features, "lower"),
             upper=_bound(upper, n_features, "upper"),
             categories=tuple(categories),
+            shape=shape if len(shape) != 1 else None,
         )
 
     @classmethod
@@ -109,13 +126,14 @@ class Constraints:
         mutability: Mapping[int, Mutability] | Sequence[Mutability] | None = None,
         categories: Sequence[slice] = (),
     ) -> Self:
-        """Constraints whose domain is inferred from the rows of x (n, D), Eq. (domain)."""
-        if x.ndim != 2 or len(x) == 0:
+        """Constraints whose domain is inferred from the rows of x (n, *shape), Eq. (domain)."""
+        if x.ndim < 2 or len(x) == 0:
             raise ValueError(f"x must have shape (n, D) with at least one row; got {tuple(x.shape)}")
+        shape, x = x.shape[1:], x.flatten(1)
         mean = x.mean(0)
         spread = n_sigma * (x.std(0) if len(x) > 1 else torch.zeros_like(mean))
         return cls.of(
-            x.shape[1],
+            shape,
             mutability=mutability,
             lower=torch.minimum(mean - spread, x.amin(0)),
             upper=torch.maximum(mean + spread, x.amax(0)),
@@ -133,13 +151,18 @@ class Constraints:
             transitions={i: allowed.to(like.device) for i, allowed in self.transitions.items()},
         )
 
+    def for_shape(self, shape: Sequence[int]) -> Self:
+        """The same constraints for rows of another shape with as many numbers."""
+        return self if tuple(shape) == self.row_shape else replace(self, shape=tuple(shape))
+
     def reachable(self, x: Tensor, origin: Tensor) -> Tensor:
         """x with every feature that may not move that way put back to `origin`."""
-        low, high = self._reach(origin)
-        return x.clamp(low, high)
+        low, high = self._reach(self._flat(origin))
+        return x.clamp(self._shaped(low), self._shaped(high))
 
     def box(self, origin: Tensor) -> tuple[Tensor, Tensor]:
-        """Lowest and highest value that each feature of each row may take: domain within reach."""
+        """Lowest and highest value that each feature of each row (..., *shape) may take: domain within reach."""
+        origin = self._flat(origin)
         low, high = self._reach(origin)
         lower, upper = self.lower.to(origin), self.upper.to(origin)
         low, high = torch.minimum(torch.maximum(lower, low), high), torch.maximum(torch.minimum(upper, high), low)
@@ -148,7 +171,7 @@ class Constraints:
             stays = origin[..., group] >= 1
             open_to = allowed[origin[..., group].argmax(-1)] | stays  # (..., n, L)
             high[..., group] = torch.where(open_to, high[..., group], high[..., group].clamp(max=0.0))
-        return low, high
+        return self._shaped(low), self._shaped(high)
 
     def project(self, x: Tensor, origin: Tensor) -> Tensor:
         """The admissible row next to x for a person who starts at `origin`."""
@@ -160,15 +183,24 @@ class Constraints:
         x = x.clamp(low, high)
         if not self.categories:
             return x
+        flat, flat_low, flat_high = self._flat(x), self._flat(low), self._flat(high)
         for group in self.categories:
-            x[..., group] = _one_hot(x[..., group], low[..., group], high[..., group])
-        return x.clamp(low, high)  # an immutable column wins over its group
+            flat[..., group] = _one_hot(flat[..., group], flat_low[..., group], flat_high[..., group])
+        return self._shaped(flat).clamp(low, high)  # an immutable column wins over its group
 
     def _reach(self, origin: Tensor) -> tuple[Tensor, Tensor]:
         return (
             origin.masked_fill(self.may_decrease, -torch.inf),
             origin.masked_fill(self.may_increase, torch.inf),
         )
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """(..., *shape) -> (..., D)."""
+        return x if self.shape is None else x.flatten(-len(self.shape))
+
+    def _shaped(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., *shape)."""
+        return x if self.shape is None else x.unflatten(-1, self.shape)
 
 
 def _one_hot(block: Tensor, low: Tensor, high: Tensor) -> Tensor:

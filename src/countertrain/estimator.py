@@ -23,9 +23,10 @@ from countertrain.runs.registry import OwnCode
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, as_frame, check_names, plain
+from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.training.history import History
 from countertrain.training.objective import Objective
+from countertrain.words import plain
 
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse

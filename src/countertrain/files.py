@@ -1,35 +1,96 @@
-"""Tensors and numbers on disk: safetensors with JSON beside them, written whole or not at all."""
+"""Files and folders written whole or not at all, tensors without pickle, and one writer at a time per folder."""
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-__all__ = ["CheckpointError", "read_tensors", "write_bytes", "write_tensors", "write_text"]
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows, where a file can vanish with the process that has opened it
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "LOCK",
+    "CheckpointError",
+    "InUseError",
+    "Writer",
+    "in_use",
+    "locked",
+    "new_file",
+    "new_folder",
+    "read_tensors",
+    "write_bytes",
+    "write_tensors",
+    "write_text",
+]
+
+LOCK = ".lock"
+"""The file in a folder that says who writes there."""
+_WITHOUT_FLOCK: int = 0 if fcntl else os.O_EXCL | getattr(os, "O_TEMPORARY", 0)
 
 
 class CheckpointError(ValueError):
     """A file of weights or of training state cannot be used; the message says why."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write tensors and JSON-able metadata under a temporary name, then rename: never half a file."""
-    kept = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+class InUseError(ValueError):
+    """Another process writes into the folder; the message says which, since when, and what to do."""
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """The name of a temporary file to write, which takes the place of `path` once all is written."""
+    temporary = _beside(path)
     try:
-        save_file(kept, temporary, {"json": json.dumps(meta)})
+        yield temporary
         temporary.replace(path)
+    except OSError as error:  # a full disk names no file, others the temporary one
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    with new_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], meta: Mapping[str, Any]) -> None:
+    """Write tensors and JSON-able metadata, whole or not at all."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with new_file(path) as temporary:
+        try:
+            save_file(copies, temporary, {"json": json.dumps(meta)})
+        except SafetensorError as error:
+            raise OSError(f"{path} cannot be written: {error}") from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
     """Tensors and metadata as `write_tensors` wrote them; no code in the file is ever run."""
+    from safetensors import SafetensorError, safe_open
+
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}; check the folder, or train first")
     try:
@@ -42,16 +103,141 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder to fill, which takes the place of `path` once all is written; else `path` stays as it was."""
+    path = path.resolve()
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file; choose another folder")
+    fresh, old = _beside(path), _beside(path)
+    fresh.mkdir(parents=True)
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        yield fresh
+        if path.exists():
+            path.rename(old)
+        fresh.rename(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+        for left_over in (fresh, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The process that writes into a folder, as its lock file says."""
+
+    pid: int
+    host: str
+    since: str
+
+    @classmethod
+    def here(cls) -> Self:
+        """The process that asks."""
+        return cls(os.getpid(), socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self | None:
+        """The writer that a lock file names; None while nobody has put a name into it."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def to_json(self) -> str:
+        """What a lock file holds."""
+        return json.dumps(asdict(self))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is, or was, a process of this machine."""
+        return self.host == socket.gethostname()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to run no longer; of another machine, and on Windows, nothing is known."""
+        if not self.is_local or os.name == "nt":
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it is somebody else's
+            return False
+        return False
+
+
+def in_use(place: object, writer: Writer | None, lock: object) -> InUseError:
+    """The sentence for whoever comes second."""
+    who = f"process {writer.pid} on {writer.host} since {writer.since}" if writer else "one that has only just begun"
+    return InUseError(
+        f"{place} is in use by {who}; wait for it, choose another folder, or delete {lock} if it no longer runs"
+    )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only one to write into a folder, which is made if need be; whoever comes second gets `InUseError`.
+
+    The kernel holds the lock for as long as the process lives, so that what a killed one leaves behind can be taken
+    over at once, and by one only. The lock file of another machine is never taken over.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / LOCK
+    handle = _take(folder, file)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if _is_open_at(handle, file):  # else the folder has been replaced meanwhile
+                file.unlink()
+        os.close(handle)
+
+
+def _take(folder: Path, file: Path) -> int:
+    """The open lock file, in which this process has put its name."""
+    while True:
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | _WITHOUT_FLOCK, 0o644)
+        except FileExistsError as error:  # without flock
+            raise in_use(folder, None, file) from error
+        try:
+            by_kernel = _flock(handle)
+            writer = Writer.from_json(os.read(handle, 1000))
+            if by_kernel is False or (writer and not (writer.is_local if by_kernel else writer.has_ended)):
+                raise in_use(folder, writer, file)
+            if _is_open_at(handle, file):
+                os.ftruncate(handle, 0)
+                os.lseek(handle, 0, os.SEEK_SET)
+                os.write(handle, Writer.here().to_json().encode())
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # whoever had it has finished in this instant, and removed it: once more
+
+
+def _flock(handle: int) -> bool | None:
+    """Whether the kernel gives this process the lock; None where system or disk know no such locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_open_at(handle: int, file: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _beside(path: Path) -> Path:
+    """A name that nobody else uses, on the same disk."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")

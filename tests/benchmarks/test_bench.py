@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from benchmarks import (
-    Effort,
+    Budget,
     Measurement,
     Part,
     bare_loop,
@@ -32,7 +32,7 @@ from benchmarks import (
     write_results,
 )
 from benchmarks.__main__ import main
-from benchmarks.measuring import AbsentError, Contender, guarded, race, slope
+from benchmarks.measuring import AbsentError, Contender, guard, race, slope
 from benchmarks.peers import Peer, enter
 from benchmarks.problems import Problem, problems
 from countertrain.runs.grid import expand
@@ -40,7 +40,7 @@ from countertrain.runs.work import Task
 from countertrain.search.generators import eccco, generic
 from reproduction.grids import GRIDS
 
-TINY = Effort(
+TINY = Budget(
     repeats=1,
     patience=0.0,
     n_rows=40,
@@ -80,10 +80,10 @@ def both() -> list[Problem]:
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Part]:
-    """All parts but the grid, measured with next to no effort."""
+    """All parts but the grid, measured with next to no budget."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growth, "_peaks", lambda loads: [2.0**20 * load.n_ce for load in loads])  # a process each
-        return {part.name: part for part in bench(effort=TINY)}
+        return {part.name: part for part in bench(budget=TINY)}
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +153,15 @@ def test_a_bar_is_passed_from_its_side_and_never_by_what_could_not_be_measured()
 
 def test_a_contender_that_fails_is_named_with_the_reason_and_the_others_are_timed() -> None:
     said: list[str] = []
-    outcomes = race(
-        [Contender("ours", lambda: 7, "as always"), Contender("theirs", guarded(lambda: 1 // 0))], TINY, said.append
+    timings = race(
+        [Contender("ours", lambda: 7, "as always"), Contender("theirs", guard(lambda: 1 // 0))], TINY, said.append
     )
-    assert list(outcomes) == ["ours", "theirs"]
-    assert (outcomes["ours"].result, outcomes["ours"].note) == (7, "as always")
-    assert 0 < outcomes["ours"].seconds < math.inf
-    assert outcomes["theirs"].result is None
-    assert math.isnan(outcomes["theirs"].seconds)
-    assert outcomes["theirs"].note == "failed (ZeroDivisionError)"
+    assert list(timings) == ["ours", "theirs"]
+    assert (timings["ours"].result, timings["ours"].note) == (7, "as always")
+    assert 0 < timings["ours"].seconds < math.inf
+    assert timings["theirs"].result is None
+    assert math.isnan(timings["theirs"].seconds)
+    assert timings["theirs"].note == "failed (ZeroDivisionError)"
     assert said == ["theirs: failed (ZeroDivisionError) (integer division or modulo by zero)"]
 
 
@@ -172,12 +172,10 @@ def test_a_contender_that_fails_in_a_later_turn_is_absent_and_tries_no_more() ->
         calls.append(1)
         return 1 // (2 - len(calls))
 
-    outcomes = race(
-        [Contender("theirs", guarded(once)), Contender("ours", lambda: 7)], replace(TINY, repeats=3), silent
-    )
-    assert outcomes["theirs"].note == "failed (ZeroDivisionError)"
-    assert math.isnan(outcomes["theirs"].seconds)
-    assert outcomes["ours"].result == 7
+    timings = race([Contender("theirs", guard(once)), Contender("ours", lambda: 7)], replace(TINY, repeats=3), silent)
+    assert timings["theirs"].note == "failed (ZeroDivisionError)"
+    assert math.isnan(timings["theirs"].seconds)
+    assert timings["ours"].result == 7
     assert len(calls) == 2
 
 
@@ -187,14 +185,14 @@ def test_a_failure_of_our_own_code_is_not_hidden() -> None:
 
 
 def test_an_unknown_part_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(ValueError, match=r"the benchmark has the parts search, .*, grid; got 'speed'"):
+    with pytest.raises(ValueError, match=r"the benchmark has no part 'speed'; there are 'search', .*, 'grid'"):
         bench(["search", "speed"])
 
 
 def test_one_thread_while_measuring_and_as_many_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def part(effort: Effort, say: Callable[[str], None]) -> Part:
+    def part(budget: Budget, say: Callable[[str], None]) -> Part:
         seen.append(torch.get_num_threads())
         return Part("search", pd.DataFrame(), [])
 
@@ -310,10 +308,10 @@ def test_every_peer_is_in_its_table_measured_or_named_as_not_installed(measured:
 
 
 def test_a_peer_that_breaks_while_it_is_prepared_or_run_says_so(both: list[Problem]) -> None:
-    def broken(problem: Problem, effort: Effort) -> Callable[[], None]:
+    def broken(problem: Problem, budget: Budget) -> Callable[[], None]:
         raise KeyError("a path on this machine")
 
-    def breaking(problem: Problem, effort: Effort) -> Callable[[], None]:
+    def breaking(problem: Problem, budget: Budget) -> Callable[[], None]:
         return lambda: problem.x.view(-1, 7)
 
     for prepare, why in ((broken, "KeyError"), (breaking, "RuntimeError")):
@@ -323,7 +321,7 @@ def test_a_peer_that_breaks_while_it_is_prepared_or_run_says_so(both: list[Probl
 
 
 def test_a_peer_that_is_not_there_is_not_asked(both: list[Problem]) -> None:
-    def never(problem: Problem, effort: Effort) -> Callable[[], None]:
+    def never(problem: Problem, budget: Budget) -> Callable[[], None]:
         raise AssertionError("asked")
 
     with pytest.raises(AbsentError, match=r"^not installed$"):
@@ -333,7 +331,7 @@ def test_a_peer_that_is_not_there_is_not_asked(both: list[Problem]) -> None:
 def test_a_peer_talks_to_nobody_and_its_warnings_are_its_own(
     both: list[Problem], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def loud(problem: Problem, effort: Effort) -> Callable[[], int]:
+    def loud(problem: Problem, budget: Budget) -> Callable[[], int]:
         def run() -> int:
             sys.stdout.write("found!")
             warnings.warn("old", DeprecationWarning, stacklevel=1)
@@ -390,8 +388,8 @@ def test_linear_growth_passes_and_anything_else_does_not() -> None:
 
 def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(growth, "_PEAK", tmp_path / "nothing")
-    effort = replace(TINY, growth={"T": (2, 4)})
-    part = growth.measure_growth(effort, silent)
+    budget = replace(TINY, growth={"T": (2, 4)})
+    part = growth.measure_growth(budget, silent)
     assert part.table["peak MB"].isna().all()
     assert [m.what for m in part.measurements] == ["time against T: distance of the slope from 1"]
     write_results([part], tmp_path, measured_on="here")
@@ -411,12 +409,12 @@ def test_peak_memory_grows_with_the_rows_and_not_with_the_steps() -> None:
 def test_compiled_searches_and_epochs_are_measured_beside_the_plain_ones(
     both: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    effort = replace(TINY, compiled=True, sizes=(1,))
+    budget = replace(TINY, compiled=True, sizes=(1,))
     for module in (search, training):
         monkeypatch.setattr(module, "problems", lambda n_rows: both[:1])
-    monkeypatch.setattr(training, "training_peers", lambda problem, effort: [])
+    monkeypatch.setattr(training, "training_peers", lambda problem, budget: [])
     with torch.compiler.set_stance("force_eager"):  # what would be compiled runs as it is
-        found = {part.name: part for part in bench(["search", "training", "populations"], effort=effort)}
+        found = {part.name: part for part in bench(["search", "training", "populations"], budget=budget)}
     assert {search.OURS_COMPILED, search.EARLY_COMPILED} <= set(
         found["search"].table.dropna(subset=["rows/s"])["search"]
     )
@@ -438,7 +436,7 @@ def test_where_nothing_compiles_the_bar_is_missed_and_the_rest_is_measured(
     monkeypatch.setattr("countertrain.search.generator.compiled", no_compiler)
     monkeypatch.setattr("countertrain.training.trainer.compiled", no_compiler)
     said: list[str] = []
-    found = bench(["search", "populations"], effort=replace(TINY, compiled=True, sizes=(1,)), say=said.append)
+    found = bench(["search", "populations"], budget=replace(TINY, compiled=True, sizes=(1,)), say=said.append)
     notes = found[0].table.set_index("search")["note"]
     assert notes[search.OURS_COMPILED] == "failed (RuntimeError)"
     missed = [m for m in found[0].measurements if "compiled" in m.what]
@@ -530,18 +528,22 @@ def test_the_machine_is_described_and_not_named(written: Path, tmp_path: Path) -
 
 def test_numbers_are_shown_with_three_digits_and_nothing_for_what_is_not_there() -> None:
     table = pd.DataFrame({"a": [123456.7, 0.012345, math.nan], "b": [1234, 2, 3], "c": ["x", "y", "z"]})
-    assert page.shown(table).to_numpy().tolist() == [["123,457", "1,234", "x"], ["0.0123", "2", "y"], ["", "3", "z"]]
+    assert page.format_cells(table).to_numpy().tolist() == [
+        ["123,457", "1,234", "x"],
+        ["0.0123", "2", "y"],
+        ["", "3", "z"],
+    ]
 
 
 def test_the_command_prints_the_bars_and_leaves_results_and_page(
     measured: dict[str, Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[tuple[list[str], Effort]] = []
+    asked: list[tuple[list[str], Budget]] = []
 
-    def quickly(names: list[str], *, effort: Effort, say: Callable[[str], None]) -> list[Part]:
-        asked.append((names, effort))
+    def quickly(names: list[str], *, budget: Budget, say: Callable[[str], None]) -> list[Part]:
+        asked.append((names, budget))
         say("search")
-        return [measured["search"]] if effort is measuring.QUICK else []
+        return [measured["search"]] if budget is measuring.QUICK else []
 
     monkeypatch.setattr("benchmarks.__main__.run_bench", quickly)
     monkeypatch.chdir(tmp_path)

@@ -1,25 +1,35 @@
-"""Imports go one way, from constraints over models, search, training, tables, runs to the command (docs/design.md)."""
+"""Imports go one way: words, files, constraints, models, search, training, tables, runs, command (docs/design.md)."""
 
 import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
 
 import countertrain
+from countertrain import cli
 
 ROOT = Path(countertrain.__file__).parent
 OUTSIDE = {"pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "fastapi", "uvicorn", "jinja2", "pydantic"}
+HEAVY = {"torch", "numpy", "safetensors", "optuna", "fsspec"} | OUTSIDE - {"typer"}
+TYPER = {"rich", "pydantic"}  # which typer itself needs for help and arguments
+_GROUP: Any = typer.main.get_command(cli.app)
 
 # A part may import the parts of its own line and of the lines above it.
 LINE = [
-    {"files", "constraints"},
+    {"files", "words"},
+    {"constraints"},
     {"models"},
     {"search"},
     {"training"},
     {"testing"},
     {"tables"},
-    {"evaluation"},
+    {"evaluation", "plots"},
     {"runs", "recourse", "report", "estimator", "project"},
     {"demo"},
     {"serve"},
@@ -89,17 +99,65 @@ def test_evaluation_knows_no_runs_and_runs_know_no_command() -> None:
     found = parts()
     assert not inside(found["evaluation"]) & {"runs", "cli"}
     assert not inside(found["runs"]) & {"cli"}
-    assert not inside(found["tables"]) - {"tables", "constraints", "files"}
+    assert not inside(found["tables"]) - {"tables", "constraints", "files", "words"}
 
 
 def test_importing_the_package_draws_in_no_heavy_library_and_prints_nothing() -> None:
-    heavy = ["pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "pydantic"]
     code = (
-        "import sys, countertrain, torch\n"
-        "before = torch.initial_seed()\n"
-        f"print(*[name for name in {heavy} if name in sys.modules])\n"
-        "print(torch.is_grad_enabled(), torch.get_default_dtype(), len(countertrain.__all__) <= 20)"
+        "import sys, countertrain\n"
+        f"print(*{HEAVY} & set(sys.modules))\n"
+        "countertrain.CounterfactualTrainer, countertrain.generators, countertrain.rules, countertrain.metrics\n"
+        f"print(*sorted({HEAVY - {'numpy'}} & set(sys.modules)))\n"
+        "import torch\n"
+        "print(torch.is_grad_enabled(), torch.get_default_dtype(), len(countertrain.__all__) <= 24)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["", "True torch.float32 True"]
+    assert done.stdout.splitlines() == ["", "torch", "True torch.float32 True"]
     assert done.stderr == ""
+
+
+def test_every_public_name_is_there_and_a_typo_is_answered_with_the_nearest() -> None:
+    for name in countertrain.__all__:
+        assert getattr(countertrain, name) is not None
+    assert set(countertrain.__all__) <= set(dir(countertrain))
+    assert countertrain.generators.eccco is countertrain.eccco
+    assert countertrain.metrics.__name__ == "countertrain.evaluation.metrics"
+    assert countertrain.__version__ == version("countertrain")
+    with pytest.raises(AttributeError, match=r"^module 'countertrain' has no attribute 'generator'; did you mean 'gen"):
+        countertrain.generator  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'xyzzy'; dir\(countertrain\) lists them all$"):
+        countertrain.xyzzy  # noqa: B018
+    assert not hasattr(countertrain, "__path")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "allowed"),
+    [
+        (["--version"], 0, set()),
+        (["--help"], 0, {"rich"}),
+        *(([command, "--help"], 0, TYPER) for command in _GROUP.commands),
+        (["trian"], 2, TYPER),
+        (["train"], 2, TYPER),
+        (["train", "moons", "--epochs", "3"], 2, TYPER),
+        (["list", "settings"], 0, TYPER),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_help_version_and_mistakes_are_answered_without_heavy_imports(
+    args: list[str], code: int, allowed: set[str]
+) -> None:
+    """By what is imported and not by the clock: torch alone takes seconds."""
+    program = (
+        "import sys\nfrom countertrain.cli import main\n"
+        f"try:\n    main({args})\n"
+        f"except SystemExit as end:\n    assert end.code == {code}, end.code\n"
+        f"print(*sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stderr.splitlines()[-1].split()) <= allowed
+    assert done.stdout or code == 2
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    said = subprocess.check_output([sys.executable, "-m", "countertrain", "--version"], text=True)
+    assert said == f"countertrain {version('countertrain')}\n"

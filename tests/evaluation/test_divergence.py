@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from countertrain.evaluation import divergence
-from countertrain.evaluation.divergence import GroupedDivergence
-from countertrain.evaluation.metrics import mmd
+from countertrain.evaluation.divergence import GroupedDivergence, mmd
 
 N_CLASSES, SCALE = 3, 1.5
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from countertrain import Constraints, Counterfactuals, linear
 from countertrain.evaluation import protocol as module
-from countertrain.evaluation.protocol import Protocol, evaluate
+from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.search.generators import eccco
 from countertrain.search.rules import SGD
 from countertrain.tables import load
 
-METRICS = ["validity", "maturity", "n_steps", "ip", "ip_star", "cost", "sparsity"]
+METRICS = ["n_steps", "validity", "maturity", "ip", "ip_star", "cost", "sparsity"]
 
 
 def plane(weight: tuple[float, float], bias: float = 0.0) -> nn.Module:
@@ -57,11 +57,11 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counterfactuals]]
     assert seen
 
 
-SMALL = Protocol(rounds=3, individuals=40, lambda_egy=(0.1, 10.0))
+SMALL = EvaluationProtocol(rounds=3, individuals=40, lambda_egy=(0.1, 10.0))
 
 
 def test_the_defaults_are_those_of_the_published_tables() -> None:
-    p = Protocol()
+    p = EvaluationProtocol()
     assert (p.rounds, p.individuals, p.lambda_egy) == (100, 250, (0.1, 0.5, 1.0, 5.0, 10.0))
     assert (p.lambda_cost, p.tau, p.n_steps, p.step_size) == (0.0, 0.95, 50, 0.1)
     assert (p.schedule, p.rho, p.length_scale) == (True, 1e-3, 5.0)
@@ -83,7 +83,7 @@ def test_two_points_a_known_distance_apart_give_known_numbers() -> None:
     y = torch.arange(40) % 2
     x = torch.stack([2.0 * y - 1, torch.zeros(40)], dim=1)
     domain = Constraints.of(2, lower=-1.0, upper=1.0)
-    protocol = Protocol(rounds=2, individuals=30, lambda_egy=(0.1, 1.0))
+    protocol = EvaluationProtocol(rounds=2, individuals=30, lambda_egy=(0.1, 1.0))
     found = evaluate([plane((1.0, 0.0))], x, y, n_classes=2, constraints=domain, protocol=protocol)
     for metric, value in {"validity": 1, "maturity": 0, "n_steps": 50, "ip": 0, "cost": 2, "sparsity": 0.5}.items():
         assert found[metric].tolist() == pytest.approx([value] * 4, abs=1e-6), metric
@@ -126,7 +126,7 @@ def test_a_row_is_searched_as_a_direct_call_of_the_generator_would(
 def test_the_numbers_of_a_record_are_those_of_its_counterfactuals(
     rows: tuple[Tensor, Tensor], models: list[nn.Module], searches: list[Counterfactuals]
 ) -> None:
-    protocol = Protocol(rounds=2, individuals=30, lambda_egy=(0.5,), n_steps=20, tau=0.7)
+    protocol = EvaluationProtocol(rounds=2, individuals=30, lambda_egy=(0.5,), n_steps=20, tau=0.7)
     records = evaluate(models, *rows, n_classes=2, protocol=protocol)
     (found,) = searches
     x_ref, y_ref = rows
@@ -185,7 +185,7 @@ def test_searching_in_many_small_calls_gives_the_same_statistics(
     models: list[nn.Module],
     searches: list[Counterfactuals],
 ) -> None:
-    protocol = Protocol(rounds=8, individuals=100, lambda_egy=(0.1, 10.0))
+    protocol = EvaluationProtocol(rounds=8, individuals=100, lambda_egy=(0.1, 10.0))
     whole = evaluate(models, *rows, n_classes=2, protocol=protocol)
     assert len(searches) == 1
     monkeypatch.setattr(module, "_BUDGET", 1)
@@ -209,7 +209,10 @@ def test_the_same_seed_gives_the_same_records_and_another_one_others(
     before = torch.get_rng_state()
     first, second = (evaluate(models, *rows, n_classes=2, protocol=SMALL) for _ in range(2))
     other = evaluate(
-        models, *rows, n_classes=2, protocol=Protocol(rounds=3, individuals=40, lambda_egy=(0.1, 10.0), seed=1)
+        models,
+        *rows,
+        n_classes=2,
+        protocol=EvaluationProtocol(rounds=3, individuals=40, lambda_egy=(0.1, 10.0), seed=1),
     )
     pd.testing.assert_frame_equal(first, second)
     assert (first["ip"] != other["ip"]).all()

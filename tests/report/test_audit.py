@@ -9,7 +9,8 @@ from sklearn.metrics import accuracy_score, brier_score_loss, confusion_matrix, 
 from torch import Tensor, nn
 
 from countertrain.estimator import CounterfactualClassifier
-from countertrain.evaluation.protocol import Protocol, evaluate
+from countertrain.evaluation.metrics import ROBUST_EPSILON
+from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.architectures import linear
 from countertrain.report import audit
@@ -82,13 +83,13 @@ def test_outcomes_are_those_of_the_papers_protocol(
     x, y = rows
     found = {o.name: o for o in audit.outcomes(classifier, None, x, y, seed=3)}
     for tau, names in ((0.95, ("ip", "ip_star")), (0.5, ("cost", "validity"))):
-        protocol = Protocol(rounds=audit.ROUNDS, individuals=audit.INDIVIDUALS, tau=tau, seed=3)
+        protocol = EvaluationProtocol(rounds=audit.ROUNDS, individuals=audit.INDIVIDUALS, tau=tau, seed=3)
         constraints = classifier.encoder_.constraints()
         records = evaluate(classifier.models_, x, y, n_classes=2, constraints=constraints, protocol=protocol)
         for name in names:
             assert found[name].ours == pytest.approx(records[name].mean())
     for attack in ("fgsm", "pgd"):
-        expected = robust_accuracy(classifier.models_[0], x, y, epsilons=[audit.EPSILON], attack=attack, seed=3)
+        expected = robust_accuracy(classifier.models_[0], x, y, epsilons=[ROBUST_EPSILON], attack=attack, seed=3)
         assert found[attack].ours == pytest.approx(float(expected))
     assert all(o.theirs is None and o.verdict is None for o in found.values())
 

@@ -128,7 +128,7 @@ def test_the_comparison_says_what_is_better_and_what_is_worse(evidence: Evidence
     verdicts = {"ip": "better", "pgd": "better", "cost": "worse"}
     outcomes = tuple(replace(o, verdict=verdicts.get(o.name, "no clear difference")) for o in evidence.outcomes)
     first = of("comparison", evidence, outcomes=outcomes)[0]
-    assert (first.level, "better in plausibility, robustness and worse in cost" in first.text) == ("look", True)
+    assert (first.level, "better in plausibility, robustness and worse in distance" in first.text) == ("look", True)
     alone = of("comparison", evidence, baseline_performance=None)[0]
     assert (alone.level, "not compared" in alone.text) == ("look", True)
 

@@ -17,12 +17,14 @@ from sklearn.metrics import accuracy_score, brier_score_loss, confusion_matrix, 
 from torch import nn
 
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.evaluation.metrics import cost
+from countertrain.recourse.reach import Grid
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness
 from countertrain.report import page as page_module
 from countertrain.report import report as report_module
 from countertrain.report.report import report
-from countertrain.tables.schema import Schema
+from countertrain.tables.schema import Categorical, Schema
 from loans import loans, quick
 
 VOID = {"meta", "br", "path", "rect", "polyline", "circle"}
@@ -143,6 +145,24 @@ def test_outcomes_sensitivities_and_associations_are_those_measured(
     assert "age cannot change" in shown.rows("sensitivities")
     strongest = fairness.associations(classifier.encoder_.schema, frame)[0]
     assert shown.tables["associations"][1][:3] == ["age", strongest.column, f"{strongest.strength:.2f}"]
+
+
+def test_cost_is_what_a_change_costs_a_person_and_the_papers_distance_has_a_name_of_its_own(
+    classifier: CounterfactualClassifier, baseline: CounterfactualClassifier, test_rows: Rows
+) -> None:
+    shown = page(classifier, test_rows, target="granted", baseline=baseline)
+    measures = [row[0] for row in shown.tables["outcomes"][1:]]
+    assert "distance (l1, encoded)" in measures
+    assert not any("cost" in measure for measure in measures)
+    assert "worse in cost" not in shown.text
+    frame = test_rows[0].head(1)
+    category = next(c for c in classifier.encoder_.schema.columns if isinstance(c, Categorical))
+    other = next(level for level in category.levels if level != frame[category.name].iloc[0])
+    before, after = (
+        torch.from_numpy(classifier.encoder_.encode(one)) for one in (frame, frame.assign(**{category.name: other}))
+    )
+    assert Grid.of(classifier.encoder_).costs(after, before).sum() == 1  # as in the advice of section 4
+    assert cost(after, before) == 2  # as in the outcomes of section 2
 
 
 def test_recourse_and_groups_are_those_of_explain(classifier: CounterfactualClassifier, test_rows: Rows) -> None:

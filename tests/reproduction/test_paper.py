@@ -9,11 +9,12 @@ import pytest
 from countertrain.runs.profiles import FINAL
 from reproduction import cells
 from reproduction.__main__ import main
-from reproduction.cells import Cell, Effort, compute, paper_cells, stored
+from reproduction.cells import Cell, Effort, compute_cell, paper_cells, read_cell
 from reproduction.grids import GRIDS
 from reproduction.products import PRODUCTS, Place
 from reproduction.published import COSTS, IG, NAMES, TABLE1, TABLE_CI, VALIDITY
-from reproduction.tables import TABLES, insert_tables, table1
+from reproduction.tables import TABLES, table1
+from reproduction.writing import insert_tables
 
 TINY = Effort(n_seeds=2, rounds=3, individuals=20, epochs=2)
 
@@ -23,11 +24,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("paper")
     place = Place(folder / "records", folder / "runs", folder / "rendered")
     for cell in paper_cells(["moons", "ol"]):
-        compute(cell, TINY, place.records, place.runs)
+        compute_cell(cell, TINY, place.records, place.runs)
     for task in PRODUCTS["table-pooled"].tasks(["moons", "ol"], place, TINY):
         task.work()
     for cell in paper_cells(["moons"], "tuned", ablation=False):
-        compute(cell, TINY, place.records, place.runs)
+        compute_cell(cell, TINY, place.records, place.runs)
     return place
 
 
@@ -37,7 +38,7 @@ def test_every_data_set_has_six_models_a_seed() -> None:
 
 
 def test_protected_cells_train_and_evaluate_with_the_immutable_feature_and_record_its_sensitivity(place: Place) -> None:
-    free, protected = (stored(Cell("moons", "ct", variant), place.records) for variant in ("free", "protected"))
+    free, protected = (read_cell(Cell("moons", "ct", variant), place.records) for variant in ("free", "protected"))
     assert free is not None
     assert protected is not None
     assert free.scores["settings"]["immutable"] == []
@@ -50,7 +51,7 @@ def test_protected_cells_train_and_evaluate_with_the_immutable_feature_and_recor
 
 
 def test_a_stored_cell_can_be_traced_to_its_settings_and_versions(place: Place) -> None:
-    result = stored(Cell("ol", "cd"), place.records)
+    result = read_cell(Cell("ol", "cd"), place.records)
     assert result is not None
     assert result.scores["settings"]["objective"] == "cd"
     assert result.scores["effort"] == [2, 3, 20]
@@ -64,9 +65,11 @@ def test_a_stored_cell_is_not_computed_again_but_another_effort_is(
         raise AssertionError("computed again")
 
     monkeypatch.setattr(cells, "train", refuse)
-    compute(Cell("moons", "bl"), TINY, place.records, place.runs)
+    compute_cell(Cell("moons", "bl"), TINY, place.records, place.runs)
     with pytest.raises(AssertionError, match="computed again"):
-        compute(Cell("moons", "bl"), Effort(n_seeds=3, rounds=3, individuals=20, epochs=2), place.records, place.runs)
+        compute_cell(
+            Cell("moons", "bl"), Effort(n_seeds=3, rounds=3, individuals=20, epochs=2), place.records, place.runs
+        )
 
 
 OTHER_PROFILES = ("as-written", "longer", "categories", "neighbours")
@@ -106,7 +109,7 @@ def test_table_1_shows_other_profiles_as_further_columns(place: Place) -> None:
 
 def test_the_table_of_accuracies_says_what_ct_loses(place: Place) -> None:
     row = TABLES["table-accuracy"](["moons"], place.records).iloc[0]
-    ct, bl = (stored(Cell("moons", o), place.records) for o in ("ct", "bl"))
+    ct, bl = (read_cell(Cell("moons", o), place.records) for o in ("ct", "bl"))
     assert ct is not None
     assert bl is not None
     lost = 50 * (sum(bl.scores["accuracy"]) - sum(ct.scores["accuracy"]))
@@ -123,7 +126,7 @@ def test_figure_1_is_drawn_from_four_linear_models(place: Place, monkeypatch: py
 
 def _ratio(place: Place, metric: str, variant: str, model: int) -> float:
     def rounds(objective: str) -> "pd.Series[float]":
-        result = stored(Cell("moons", objective, variant), place.records)
+        result = read_cell(Cell("moons", objective, variant), place.records)
         assert result is not None
         mine = result.records[result.records["model"] == model]
         return mine.groupby("round")[metric].mean()
@@ -175,7 +178,7 @@ def test_the_command_renders_stored_records_and_prints_table_1(
     ("args", "message"),
     [
         (["tabel1"], "unknown table, figure or grid 'tabel1'; did you mean 'table1'?"),
-        (["table1", "--datasets", "moon"], "the paper has no data set 'moon'; there are ls, circles"),
+        (["table1", "--datasets", "moon"], "the paper has no data set 'moon'; did you mean 'moons'?"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from countertrain.models.population import Population
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.runs.settings import Settings
 from countertrain.tables import load
-from reproduction.cells import Cell, stored
+from reproduction.cells import Cell, read_cell
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 
@@ -19,7 +19,7 @@ RECORDS = Path(__file__).parents[2] / "results" / "records"
 @pytest.mark.parametrize("cell", [Cell("ls", "bl"), Cell("circles", "ct")], ids=lambda cell: cell.name)
 def test_a_cell_trained_anew_gives_its_stored_records(cell: Cell) -> None:
     """Means over seeds: another processor rounds otherwise, and training amplifies that for a single seed."""
-    result = stored(cell, RECORDS)
+    result = read_cell(cell, RECORDS)
     assert result is not None
     settings = Settings.model_validate(result.scores["settings"])
     size = len(settings.seeds)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from countertrain.evaluation.metrics import known
 from countertrain.evaluation.protocol import evaluate
-from countertrain.runs.measure import OUTCOMES, Training, measure, predictive
+from countertrain.runs.measure import Training, measure, predictive
 from countertrain.runs.registry import build_constraints, build_protocol, load_data
 from countertrain.runs.run import RunError, open_run, train
 from countertrain.runs.settings import Settings
@@ -30,10 +31,10 @@ def test_a_table_has_the_means_of_the_records_and_the_rows_that_are_asked_for() 
     constraints = build_constraints(settings, data, test_time=True)
     tables = []
     for rows in (data.validation, data.test):
-        scores = measure(training.models, settings, data, rows, protocol, attacked=True)
+        scores = measure(training.models, settings, data, rows, protocol, of_models=True)
         wanted = evaluate(training.models, rows.x, rows.y, n_classes=2, constraints=constraints, protocol=protocol)
         assert scores.records.equals(wanted)
-        assert list(scores.table) == list(OUTCOMES)
+        assert list(scores.table) == list(known())
         assert scores.table["accuracy"].tolist() == predictive(training.models, rows)["accuracy"]
         assert scores.table["cost"].tolist() == pytest.approx(wanted.groupby("model")["cost"].mean().tolist())
         tables.append(scores.table)

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from countertrain import mlp
+from countertrain.evaluation.metrics import known
 from countertrain.evaluation.protocol import evaluate
 from countertrain.files import CheckpointError
-from countertrain.runs.measure import OUTCOMES
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.runs.run import Run, RunError, default_folder, open_run, train
 from countertrain.runs.settings import Settings
@@ -119,7 +119,7 @@ def test_same_settings_have_the_same_default_folder_and_others_another() -> None
 
 
 def test_an_unknown_immutable_feature_is_found_out_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="moons has no feature 'x3'; there are x1, x2"):
+    with pytest.raises(ValueError, match="moons has no feature 'x3'; there are 'x1', 'x2'"):
         train(small(immutable=["x3"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -218,7 +218,7 @@ def test_records_are_of_test_rows_by_the_protocol_and_are_kept_beside_the_weight
 def test_scores_have_a_row_for_each_model_and_a_column_for_each_outcome(tmp_path: Path) -> None:
     run = train(small(seeds=[0, 1]), tmp_path)
     found = run.measure(rounds=2, individuals=10)
-    assert set(found.table.columns) == set(OUTCOMES)
+    assert set(found.table.columns) == set(known())
     hits = [(p.argmax(-1) == run.data.test.y).double().mean().item() for p in predictions(run)]
     assert found.table["accuracy"].tolist() == pytest.approx(hits)
     assert (found.table["fgsm"] < found.table["accuracy"]).all()

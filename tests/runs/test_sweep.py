@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from countertrain.cli import main
-from countertrain.files import write_bytes
+from countertrain.files import InUseError, write_text
 from countertrain.runs.registry import VARYING
 from countertrain.runs.settings import Settings, SettingsError
 from countertrain.runs.sweep import Evaluation, Processes, Store, Sweep, SweepError, sweep
@@ -128,7 +128,11 @@ def test_a_sweep_has_all_combinations_of_data_values_and_seeds_under_lasting_nam
     [
         ("[grid]", "[gird]", "unknown key 'gird' in a sweep; did you mean 'grid'?"),
         ("seeds = [0, 1]", "tau = 0.5", "unknown key 'tau' in a sweep; settings belong under [fixed] or [grid]"),
-        ("seeds = [0, 1]", "zzz = 1", "unknown key 'zzz' in a sweep; there are data, seeds, fixed, grid, evaluation"),
+        (
+            "seeds = [0, 1]",
+            "zzz = 1",
+            "unknown key 'zzz' in a sweep; there are 'data', 'seeds', 'fixed', 'grid', 'evaluation'",
+        ),
         ("rounds", "round", "unknown key 'round' in [evaluation]; did you mean 'rounds'?"),
         ("rounds = 2", "rounds = 1", "setting 'evaluation.rounds' must be at least 2; got 1"),
         ("tau = [0.5, 0.9]", "tua = [0.5]", "unknown setting 'tua'; did you mean 'tau'?"),
@@ -291,27 +295,27 @@ def test_results_may_be_kept_at_a_url() -> None:
     assert sweep(SPEC, Here(stop), Store("memory://bucket/sweep")).equals(table)
     memory = fsspec.filesystem("memory")
     assert {Path(path).stem for path in memory.ls("/bucket/sweep/runs", detail=False)} == set(table["run"])
-    assert not memory.exists("/bucket/sweep/driver.lock")
-    with Store("memory://bucket/sweep").locked(), pytest.raises(SweepError, match="memory://bucket/sweep is in use by"):
+    assert not memory.exists("/bucket/sweep/.lock")
+    with Store("memory://bucket/sweep").locked(), pytest.raises(InUseError, match="memory://bucket/sweep is in use by"):
         sweep(SPEC, Here(stop), Store("memory://bucket/sweep"))
 
 
 def test_a_second_driver_is_turned_away_and_a_dead_one_replaced(tmp_path: Path) -> None:
-    lock = tmp_path / "driver.lock"
+    lock = tmp_path / ".lock"
     with Store(tmp_path).locked():
         holder = json.loads(lock.read_text())
-        with pytest.raises(SweepError) as error:
+        with pytest.raises(InUseError) as error:
             sweep(SPEC, Here(stop), Store(f"file://{tmp_path}"))
         assert str(error.value) == (
-            f"file://{tmp_path} is in use by process {os.getpid()} on {socket.gethostname()} since {holder['since']}; "
-            f"wait for it, choose another --out, or delete {lock} if it no longer runs"
+            f"{tmp_path} is in use by process {os.getpid()} on {socket.gethostname()} since {holder['since']}; "
+            f"wait for it, choose another folder, or delete {lock} if it no longer runs"
         )
         assert lock.exists()
     assert not lock.exists()
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     lock.write_text(json.dumps({**holder, "pid": process.pid, "host": "elsewhere"}))
-    with pytest.raises(SweepError, match="on elsewhere since"), Store(tmp_path).locked():
+    with pytest.raises(InUseError, match="on elsewhere since"), Store(tmp_path).locked():
         pass
     lock.write_text(json.dumps({**holder, "pid": process.pid}))
     with Store(tmp_path).locked():
@@ -321,19 +325,19 @@ def test_a_second_driver_is_turned_away_and_a_dead_one_replaced(tmp_path: Path) 
 def test_a_full_disk_is_said_in_one_sentence_and_what_is_written_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, written = write_bytes, []
+    real, written = write_text, []
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: str) -> None:
         written.append(path)
         if len(written) == 5:
             raise OSError(28, "No space left on device", str(path))
         real(path, content)
 
-    monkeypatch.setattr("countertrain.runs.sweep.store.write_bytes", full)
+    monkeypatch.setattr("countertrain.runs.sweep.store.write_text", full)
     with pytest.raises(SweepError, match=r"cannot write to .* \(No space left on device\); finished runs are kept, go"):
         sweep(SPEC, Here(), Store(tmp_path))
     assert len(files(tmp_path)) == 3
-    assert not (tmp_path / "driver.lock").exists()
+    assert not (tmp_path / ".lock").exists()
     assert len(sweep(SPEC, Here(), Store(tmp_path))) == 8
     assert len(written) == 5 + 1 + 5 + 1  # sweep.toml, the five runs that were missing, results.csv
 
@@ -388,7 +392,7 @@ def test_a_sweep_whose_driver_is_killed_goes_on_without_loss_or_repetition(tmp_p
         process.wait()
     before = files(out)
     assert 0 < len(before) < 12
-    assert json.loads((out / "driver.lock").read_text())["pid"] == process.pid
+    assert json.loads((out / ".lock").read_text())["pid"] == process.pid
     workers = Here()
     table = sweep(spec, workers, Store(out))
     after = files(out)

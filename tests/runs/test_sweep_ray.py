@@ -123,4 +123,4 @@ def test_an_address_without_ray_is_answered_soon(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(on_ray, "_ANSWER", 3)
         assert refused(address) == f"no Ray cluster answers at {address} (what answers there is not Ray); {way_out}"
     assert refused("somewhere") == "--address is given as HOST:PORT or ray://HOST:PORT; got 'somewhere'"
-    assert not (tmp_path / "driver.lock").exists()
+    assert not (tmp_path / ".lock").exists()

@@ -48,7 +48,7 @@ def test_an_unknown_data_set_is_refused_with_the_nearest_name() -> None:
 def test_a_data_set_like_no_other_is_refused_with_all_names() -> None:
     with pytest.raises(ValueError) as error:
         load("xyzzy")
-    names = ", ".join(catalogue())
+    names = ", ".join(map(repr, catalogue()))
     assert str(error.value) == f"unknown data set 'xyzzy'; there are {names}, or the path of a CSV file"
 
 
@@ -74,7 +74,7 @@ def test_an_unknown_feature_is_refused_with_the_nearest_name() -> None:
 def test_a_feature_like_no_other_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ValueError) as error:
         table().constraints(immutable=["xyzzy"])
-    assert str(error.value) == "people has no feature 'xyzzy'; there are age, income, job"
+    assert str(error.value) == "people has no feature 'xyzzy'; there are 'age', 'income', 'job'"
 
 
 def test_the_inferred_domain_is_of_training_and_validation_rows_only() -> None:

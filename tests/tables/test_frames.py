@@ -194,7 +194,7 @@ def test_too_few_rows_or_columns_are_refused(people: pd.DataFrame, write: Write)
 def test_an_unknown_target_column_is_refused_with_all_columns(people: pd.DataFrame, write: Write) -> None:
     path = write(people)
     assert refused(path, "sold") == (
-        f"{path} has no column 'sold' to predict; there are age, job, member, visits, bought"
+        f"{path} has no column 'sold' to predict; there are 'age', 'job', 'member', 'visits', 'bought'"
     )
 
 

@@ -15,7 +15,7 @@ def test_a_metric_is_read_by_name_over_the_epochs_that_have_it() -> None:
 
 
 def test_an_unknown_metric_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(KeyError, match="no metric 'divergence' in this history; there are div, yloss"):
+    with pytest.raises(KeyError, match="no metric 'divergence' in this history; there are 'div', 'yloss'"):
         History([FIRST, SECOND])["divergence"]
     with pytest.raises(KeyError, match="there are none"):
         History()["yloss"]

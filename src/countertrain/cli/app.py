@@ -1,18 +1,17 @@
-"""The command itself: what it says of itself, and how mistakes end."""
+"""The command itself: what it says of itself, and how mistakes end.
+
+Whatever takes long to import is imported by the function of the command that needs it, so that help, mistakes and
+small commands are answered at once.
+"""
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Annotated, Any
 
-import torch
 import typer
-
-from countertrain.cli.console import download_bar
-from countertrain.models.kernels import CompilerError
-from countertrain.training.ranks import RankLostError, Ranks, first_to_report, joined
-from countertrain.training.trainer import NonFiniteLossError
 
 __all__ = ["app", "main", "run"]
 
@@ -34,6 +33,23 @@ A first tour:
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from countertrain import __version__
+
+        typer.echo(f"countertrain {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line."""
     run(app, args, "countertrain")
@@ -41,26 +57,53 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def run(commands: typer.Typer, args: Sequence[str] | None, name: str) -> None:
     """Run these commands; mistakes of the user end in one line and exit code 2."""
-    torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more threads are slower
+    parsed: Any = typer.main.get_command(commands)
+    for command in getattr(parsed, "commands", {"": parsed}).values():
+        if command.name not in _COMPUTE_NOTHING:
+            command.callback = _set_up_before(command.callback, command.name)
     try:
-        given = _spread(sys.argv[1:] if args is None else args)
-        with joined() as ranks, _heard(ranks), download_bar():
-            if ranks.size > 1 and given[:1] != ["train"]:
-                raise ValueError("torchrun is for `countertrain train`; start any other command without it")
-            code = commands(args=given, standalone_mode=False, prog_name=name)
-    except (ValueError, OSError, NonFiniteLossError, RankLostError, CompilerError) as error:
-        if os.environ.get("COUNTERTRAIN_DEBUG"):
+        code = parsed(args=_spread(sys.argv[1:] if args is None else args), standalone_mode=False, prog_name=name)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a mistake in the use of the command line
+            if not error.format_message():  # called without arguments: the help was shown
+                sys.exit(2)
+            _fail(f"{error.format_message()} Try --help.")
+        if os.environ.get("COUNTERTRAIN_DEBUG") or not _says_it_all(error):
             raise
         _fail(str(error))
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # mistakes in the use of the command line have one
-            raise
-        if not error.format_message():  # called without arguments: the help was shown
-            sys.exit(2)
-        _fail(f"{error.format_message()} Try --help.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., Any]:
+    """The function of a command, with threads, ranks and the bar of downloads set up once its arguments are known."""
+
+    def work_set_up(**options: Any) -> Any:
+        import torch
+
+        from countertrain.cli.console import download_bar
+        from countertrain.training.ranks import joined
+
+        torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more are slower
+        with joined() as ranks, _silenced(not ranks.first), download_bar():
+            if ranks.size > 1 and name != "train":
+                raise ValueError("torchrun is for `countertrain train`; start any other command without it")
+            return work(**options)
+
+    return work_set_up
+
+
+def _says_it_all(error: Exception) -> bool:
+    """Whether the message of an error is enough, without a traceback."""
+    if isinstance(error, ValueError | OSError):
+        return True
+    from countertrain.models.kernels import CompilerError
+    from countertrain.training.ranks import RankLostError
+    from countertrain.training.trainer import NonFiniteLossError
+
+    return isinstance(error, NonFiniteLossError | RankLostError | CompilerError)
+
+
+_COMPUTE_NOTHING = ("list",)
 _LISTS = ("--datasets", "--minimise")
 
 
@@ -77,9 +120,9 @@ def _spread(args: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _heard(ranks: Ranks) -> Iterator[None]:
-    """Only the first rank shows and prints; whatever ends a rank is told outside."""
-    if ranks.first:
+def _silenced(silent: bool) -> Iterator[None]:
+    """Show and print nothing, as all ranks but the first should; whatever ends a rank is told outside."""
+    if not silent:
         yield
         return
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -87,6 +130,15 @@ def _heard(ranks: Ranks) -> Iterator[None]:
 
 
 def _fail(message: str) -> None:
-    if first_to_report():
+    if _is_first_to_report():
         typer.echo("countertrain: " + " ".join(message.split()), err=True)
     sys.exit(2)
+
+
+def _is_first_to_report() -> bool:
+    """Whether no other rank has said it yet."""
+    if "WORLD_SIZE" not in os.environ:
+        return True
+    from countertrain.training.ranks import first_to_report
+
+    return first_to_report()

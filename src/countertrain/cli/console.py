@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -19,13 +18,14 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from countertrain.demo.proof import PanelResult
-from countertrain.evaluation.comparison import Reduction
-from countertrain.runs.explain import Explanation
-from countertrain.runs.measure import OUTCOMES
-from countertrain.tables.downloads import watching_downloads
-from countertrain.training.history import EpochRecord
-from countertrain.training.trainer import Callback
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from countertrain.demo.proof import PanelResult
+    from countertrain.evaluation.comparison import Reduction
+    from countertrain.runs.explain import Explanation
+    from countertrain.training.history import EpochRecord
+    from countertrain.training.trainer import Callback
 
 __all__ = [
     "REDUCTION_NOTE",
@@ -62,7 +62,7 @@ def _progress() -> Progress:
 
 
 @contextmanager
-def training_bar(description: str, n_epochs: int) -> Iterator[Callback]:
+def training_bar(description: str, n_epochs: int) -> Iterator["Callback"]:
     """A bar that shows epochs, time left, the share of mature counterfactuals and each loss term.
 
     Where nobody watches (no terminal), a line every tenth of the way instead.
@@ -70,7 +70,7 @@ def training_bar(description: str, n_epochs: int) -> Iterator[Callback]:
     with _progress() as progress:
         task = progress.add_task(description, total=n_epochs, note="")
 
-        def show(record: EpochRecord) -> None:
+        def show(record: "EpochRecord") -> None:
             note = "  ".join(
                 f"{label} {sum(values) / len(values):.3g}"
                 for name, label in _SHOWN.items()
@@ -94,6 +94,8 @@ def counting(description: str) -> Iterator[Any]:
 @contextmanager
 def download_bar() -> Iterator[None]:
     """A bar for whatever is downloaded inside; nothing is shown where nothing is."""
+    from countertrain.tables.downloads import watching_downloads
+
     columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True))
     tasks: dict[str, TaskID] = {}
@@ -114,35 +116,44 @@ def download_bar() -> Iterator[None]:
             progress.stop()
 
 
-def score_table(title: str, columns: dict[str, pd.DataFrame]) -> Table:
+def score_table(title: str, columns: dict[str, "pd.DataFrame"]) -> Table:
     """Outcomes of one or two runs side by side; ± is the standard deviation over training seeds."""
+    from countertrain.evaluation.metrics import known
+
     table = Table(title=escape(title), title_justify="left", caption_justify="left")
     table.add_column("outcome")
     for name, frame in columns.items():
         table.add_column(f"{name} ({len(frame)} seed{'s' if len(frame) > 1 else ''})", justify="right")
-    for outcome, label in OUTCOMES.items():
-        table.add_row(label, *(_with_spread(frame[outcome]) for frame in columns.values()))
+    for name, metric in known().items():
+        table.add_row(metric.heading, *(_with_spread(frame[name]) for frame in columns.values()))
     if any(len(frame) > 1 for frame in columns.values()):
         table.caption = "± standard deviation over training seeds"
     return table
 
 
-def reduction_table(reductions: Sequence[Reduction]) -> Table:
+def reduction_table(reductions: Sequence["Reduction"]) -> Table:
     """By how many percent implausibility and cost are lower than for the baseline."""
+    from countertrain.evaluation.metrics import known
+
     table = Table(title="Reduction against the baseline", title_justify="left")
     for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", ""):
         table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
     for r in reductions:
         seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
-        name = {"ip": "IP", "ip_star": "IP*", "cost": "cost"}.get(r.metric, r.metric)
         star = "*" if r.significant else ""
         table.add_row(
-            name, f"{r.percent:.1f} %", seeds, f"{r.round_sd:.1f}", f"{r.treated:.4g}", f"{r.baseline:.4g}", star
+            known()[r.metric].label,
+            f"{r.percent:.1f} %",
+            seeds,
+            f"{r.round_sd:.1f}",
+            f"{r.treated:.4g}",
+            f"{r.baseline:.4g}",
+            star,
         )
     return table
 
 
-def panel_table(panels: Sequence[PanelResult]) -> Table:
+def panel_table(panels: Sequence["PanelResult"]) -> Table:
     """Figure 1 in numbers."""
     table = Table(title="Loans: a linear model, rejected applicants explained", title_justify="left")
     for heading in ("panel", "weight of age / debt", "IP", "cost", "validity", "accuracy"):
@@ -153,17 +164,17 @@ def panel_table(panels: Sequence[PanelResult]) -> Table:
     return table
 
 
-def frame_table(title: str, frame: pd.DataFrame) -> Table:
+def frame_table(title: str, frame: "pd.DataFrame") -> Table:
     """Any table of numbers."""
     table = Table(title=title, title_justify="left")
     for column in frame.columns:
-        table.add_column(str(column), justify="right" if pd.api.types.is_numeric_dtype(frame[column]) else "left")
+        table.add_column(str(column), justify="right" if frame[column].dtype.kind in "biuf" else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in row))
     return table
 
 
-def explanation_table(e: Explanation) -> Table:
+def explanation_table(e: "Explanation") -> Table:
     """A person's row beside its counterfactual, changes first."""
     table = Table(title=f"Row {e.row}: {escape(e.decision)} -> {escape(e.target)}", title_justify="left")
     for heading in ("feature", "now", "would be", "change"):

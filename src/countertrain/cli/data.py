@@ -6,8 +6,6 @@ from typing import Annotated
 import typer
 
 from countertrain.cli.app import app
-from countertrain.cli.console import console, counting
-from countertrain.tables.convert import convert as convert_table
 
 __all__: list[str] = []
 
@@ -24,6 +22,9 @@ def convert(
     Numbers are standardised, all else one-hot coded, and the training rows shuffled, as for a CSV file that fits; for
     validation and test, 10,000 rows each are held out at most.
     """
+    from countertrain.cli.console import console, counting
+    from countertrain.tables.convert import convert as convert_table
+
     with counting(f"converting {source}") as progress:
         convert_table(source, folder, target=target_column, data_seed=data_seed, progress=progress)
     console.print(f"rows: {folder}\n[dim]next: countertrain train {folder}[/]", soft_wrap=True)

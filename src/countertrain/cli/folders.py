@@ -6,14 +6,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from countertrain.cli.app import app
-from countertrain.cli.console import console
 from countertrain.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__: list[str] = []
 
@@ -40,6 +41,7 @@ def fit(
 
     One row in five is held out for the report. Next: countertrain report DIR, countertrain serve DIR.
     """
+    from countertrain.cli.console import console
     from countertrain.estimator import CounterfactualClassifier
     from countertrain.project import Project
     from countertrain.tables.schema import Schema, check_names
@@ -80,6 +82,7 @@ def recourse(
     out: Annotated[Path, typer.Option(help="CSV or JSON file to write.")] = Path("recourse.csv"),
 ) -> None:
     """What each person could change for another decision, into a file; the first few on the screen."""
+    from countertrain.cli.console import console
     from countertrain.project import Project
 
     project = Project.open(folder)
@@ -101,6 +104,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="HTML file; report.html in DIR if left out.")] = None,
 ) -> None:
     """One HTML page about the model: accuracy, explanations against a conventional model, warnings, examples."""
+    from countertrain.cli.console import console
     from countertrain.project import Project
 
     project = Project.open(folder)
@@ -126,6 +130,7 @@ def serve(
 ) -> None:
     """Serve decisions and recourse, with a page to try them: http://127.0.0.1:8000."""
     try:
+        from countertrain.cli.console import console
         from countertrain.serve.app import run
     except ModuleNotFoundError as error:
         raise ValueError("serving needs FastAPI; install it with: pip install 'countertrain[serve]'") from error
@@ -150,7 +155,7 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _labelled(table: Path, label: str | None) -> tuple[pd.DataFrame, str]:
+def _labelled(table: Path, label: str | None) -> tuple["pd.DataFrame", str]:
     """A table by name or by path, and its column to predict."""
     from countertrain.tables.real import TABLES, load_frame
 
@@ -163,7 +168,9 @@ def _labelled(table: Path, label: str | None) -> tuple[pd.DataFrame, str]:
     return _read(table), label
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
     try:
         return pd.read_csv(path)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:

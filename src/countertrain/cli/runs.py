@@ -1,33 +1,15 @@
 """Runs on the command line: train, evaluate, explain; the demo."""
 
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from rich.table import Table
 
 from countertrain.cli.app import app
-from countertrain.cli.console import (
-    REDUCTION_NOTE,
-    console,
-    counting,
-    explanation_table,
-    panel_table,
-    reduction_table,
-    score_table,
-    training_bar,
-)
-from countertrain.demo.demo import demo as run_demo
-from countertrain.evaluation.comparison import compare
-from countertrain.runs.explain import explain as explain_row
-from countertrain.runs.measure import Scores
-from countertrain.runs.profiles import FINAL
-from countertrain.runs.run import Run, default_folder, open_run
-from countertrain.runs.run import train as train_run
-from countertrain.runs.settings import Settings, parse_assignments, settings_to_mapping
-from countertrain.runs.track import find_tracker, tracking
-from countertrain.tables import catalogue
-from countertrain.training.ranks import Ranks
+
+if TYPE_CHECKING:
+    from countertrain.runs.measure import Scores
+    from countertrain.runs.run import Run
 
 __all__ = ["parse_seeds"]
 
@@ -87,6 +69,13 @@ def train(
     Several processes train one large run together, to the same weights up to rounding:
     torchrun --nproc-per-node 2 -m countertrain train ...
     """
+    from countertrain.cli.console import console, training_bar
+    from countertrain.runs.run import default_folder
+    from countertrain.runs.run import train as train_run
+    from countertrain.runs.settings import Settings, parse_assignments, settings_to_mapping
+    from countertrain.runs.track import find_tracker, tracking
+    from countertrain.training.ranks import Ranks
+
     if seed is not None and seeds is not None:
         raise ValueError("give either --seed or --seeds, not both")
     if profile is not None and settings_file is not None:
@@ -144,6 +133,10 @@ def evaluate(
     With --baseline, prints the percentage reductions of the paper's Table 1, with the spread over training seeds beside
     the spread over evaluation rounds.
     """
+    from countertrain.cli.console import REDUCTION_NOTE, console, reduction_table, score_table
+    from countertrain.evaluation.comparison import compare
+    from countertrain.runs.run import open_run
+
     run = open_run(folder)
     other = open_run(baseline) if baseline is not None else None
     if other is not None:
@@ -177,6 +170,10 @@ def explain(
     n_steps: Annotated[int, typer.Option(help="Most steps of the search.", min=1)] = 50,
 ) -> None:
     """Explain one decision: what would have to change for another one."""
+    from countertrain.cli.console import console, explanation_table
+    from countertrain.runs.explain import explain as explain_row
+    from countertrain.runs.run import open_run
+
     e = explain_row(open_run(folder), row, target, tau=tau, n_steps=n_steps)
     console.print(explanation_table(e))
     console.print(
@@ -193,7 +190,15 @@ def list_(
     what: Annotated[str, typer.Argument(help="data or settings.", metavar="[data|settings]")] = "data",
 ) -> None:
     """List the data sets, or every setting with its default."""
+    from rich.table import Table
+
+    from countertrain.cli.console import console
+    from countertrain.runs.profiles import FINAL
+    from countertrain.runs.settings import Settings
+
     if what == "data":
+        from countertrain.tables import catalogue
+
         table = Table(title="Data sets", title_justify="left")
         for heading in ("name", "what it is", "settings of its own"):
             table.add_column(heading)
@@ -229,6 +234,17 @@ def demo(
     The paper's Figure 1: a linear model on loan-like data, conventional and CT, with and without `age` immutable; and
     five conventional and five CT models of breast cancer, compared.
     """
+    from countertrain.cli.console import (
+        REDUCTION_NOTE,
+        console,
+        counting,
+        panel_table,
+        reduction_table,
+        score_table,
+        training_bar,
+    )
+    from countertrain.demo.demo import demo as run_demo
+
     done = run_demo(out, watch=training_bar, progress=counting)
     console.print(panel_table(done.panels))
     console.print(score_table("Breast cancer", {name: s.table for name, s in done.scores.items()}))
@@ -251,12 +267,16 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _score(run: Run, rounds: int, individuals: int) -> Scores:
+def _score(run: "Run", rounds: int, individuals: int) -> "Scores":
+    from countertrain.cli.console import counting
+
     with counting(f"evaluating {run.folder}") as progress:
         return run.measure(rounds=rounds, individuals=individuals, progress=progress)
 
 
-def _print_training(run: Run) -> None:
+def _print_training(run: "Run") -> None:
+    from countertrain.cli.console import console
+
     history = run.history()
     if history:
         last = history[-1].metrics

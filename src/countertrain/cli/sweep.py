@@ -1,17 +1,16 @@
 """Sweeps on the command line."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from countertrain.cli.app import app
-from countertrain.cli.console import console, counting, frame_table
-from countertrain.runs.settings import SettingsError, settings_to_mapping
-from countertrain.runs.sweep import Processes, RayTasks, Store, Sweep, Workers
-from countertrain.runs.sweep import sweep as run_sweep
-from countertrain.runs.track import find_tracker
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from countertrain.runs.sweep import Sweep, Workers
 
 __all__: list[str] = []
 
@@ -40,6 +39,12 @@ def sweep(
     Every finished run is a file of its own in --out: a sweep that was stopped or killed goes on with the same command,
     and one whose grid has grown computes only what is new. Outcomes are of validation rows.
     """
+    from countertrain.cli.console import console, counting
+    from countertrain.runs.settings import settings_to_mapping
+    from countertrain.runs.sweep import Store
+    from countertrain.runs.sweep import sweep as run_sweep
+    from countertrain.runs.track import find_tracker
+
     spec = _read(file)
     if settings_file is not None:
         shared = settings_to_mapping(settings_file)
@@ -67,7 +72,10 @@ def sweep(
     console.print(f"{len(table)} runs: {store.url}/results.csv", soft_wrap=True)
 
 
-def _read(file: Path) -> Sweep:
+def _read(file: Path) -> "Sweep":
+    from countertrain.runs.settings import SettingsError
+    from countertrain.runs.sweep import Sweep
+
     if not file.is_file():
         raise ValueError(f"there is no file {file}; it would say data, [fixed] and [grid]")
     try:
@@ -76,7 +84,9 @@ def _read(file: Path) -> Sweep:
         raise SettingsError(f"{file}: {error}") from error
 
 
-def _workers(backend: str, address: str | None, n: int) -> Workers:
+def _workers(backend: str, address: str | None, n: int) -> "Workers":
+    from countertrain.runs.sweep import Processes, RayTasks
+
     if backend == "ray":
         return RayTasks(address, cpus=n)
     if backend != "local":
@@ -86,8 +96,10 @@ def _workers(backend: str, address: str | None, n: int) -> Workers:
     return Processes(n)
 
 
-def _print(spec: Sweep, table: pd.DataFrame) -> None:
+def _print(spec: "Sweep", table: "pd.DataFrame") -> None:
     """The most plausible settings, means over seeds."""
+    from countertrain.cli.console import console, frame_table
+
     varying = ["data", *spec.grid]
     means = table.astype(dict.fromkeys(varying, str)).groupby(varying, sort=False).mean(numeric_only=True).reset_index()
     outcomes = ["accuracy", "validity", "ip", "cost", "mature"]

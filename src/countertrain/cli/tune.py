@@ -1,20 +1,17 @@
 """Tuning on the command line."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from countertrain.cli.app import app
-from countertrain.cli.console import console, counting, frame_table
-from countertrain.demo.figures import pareto
 from countertrain.files import write_text
-from countertrain.runs.registry import VARYING
-from countertrain.runs.settings import Settings, parse_assignments
-from countertrain.runs.track import find_tracker, show_finished
-from countertrain.runs.tune import METRICS, SPACE, Bound, Goal, Tuned
-from countertrain.runs.tune import tune as run_tune
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from countertrain.runs.tune import Goal, Tuned
 
 __all__: list[str] = []
 
@@ -57,6 +54,12 @@ def tune(
     Ends with the Pareto front as table and plot, and the chosen settings as TOML. An interrupted tuning goes on when it
     is started again.
     """
+    from countertrain.cli.console import counting
+    from countertrain.runs.settings import Settings, parse_assignments
+    from countertrain.runs.track import find_tracker, show_finished
+    from countertrain.runs.tune import SPACE, Bound, Goal, tunable
+    from countertrain.runs.tune import tune as run_tune
+
     goal = Goal(tuple(minimise or ("ip", "cost")), tuple(map(Bound.parse, constraint or ["accuracy >= bl - 0.01"])))
     overrides = {"objective": objective, "immutable": immutable or [], "seeds": list(range(seeds))}
     shared = parse_assignments(assignments or [])
@@ -86,12 +89,14 @@ def tune(
         )
     for trial in _finished(tuned).to_dict("records"):
         run = settings.model_copy(update={str(k): v for k, v in trial.items() if k in Settings.model_fields})
-        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in METRICS})
+        show_finished(tracker, folder, f"trial-{trial['trial']}", run, {name: trial[name] for name in tunable()})
     _write(tuned, goal, folder)
 
 
 def _range(text: str) -> tuple[str, tuple[float, float]]:
     """`tau=0.8:0.95` as a name with its ends."""
+    from countertrain.runs.registry import VARYING
+
     searched = [name for name in VARYING if name != "seeds"]
     name, _, rest = text.partition("=")
     try:
@@ -106,14 +111,17 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     )
 
 
-def _finished(tuned: Tuned) -> pd.DataFrame:
+def _finished(tuned: "Tuned") -> "pd.DataFrame":
     return tuned.trials[~tuned.trials["pruned"]]
 
 
-def _write(tuned: Tuned, goal: Goal, folder: Path) -> None:
+def _write(tuned: "Tuned", goal: "Goal", folder: Path) -> None:
+    from countertrain.cli.console import console, frame_table
+    from countertrain.runs.tune.plot import plot_front
+
     write_text(folder / "trials.csv", tuned.trials.to_csv(index=False, float_format="%.5g"))
     for kind in ("png", "svg"):
-        pareto(_finished(tuned), goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
+        plot_front(_finished(tuned), goal.minimise).savefig(folder / f"front.{kind}", dpi=150)
     front = tuned.trials[tuned.trials["front"]].sort_values("loss")
     shown = ["trial", *(f"{name} reduction" for name in goal.minimise), "accuracy", "bl_accuracy", "validity"]
     console.print(frame_table("Pareto front on validation rows, reductions in percent", front[shown]))

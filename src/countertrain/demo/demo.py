@@ -7,11 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from countertrain.demo.figures import embed, reductions
+from countertrain.demo.figures import embed, plot_reductions
 from countertrain.demo.proof import PanelResult, Watch, figure_1, proof_of_concept
 from countertrain.evaluation.comparison import Reduction, compare
+from countertrain.evaluation.metrics import known
 from countertrain.files import write_text
-from countertrain.runs.measure import OUTCOMES, Scores
+from countertrain.runs.measure import Scores
 from countertrain.runs.run import train
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset
@@ -53,16 +54,19 @@ def _render(
     n_seeds: int,
 ) -> str:
     template = Environment(loader=PackageLoader("countertrain.demo", "."), autoescape=True).get_template("demo.html")
-    labels = {"ip": "IP", "ip_star": "IP*", "cost": "cost"}
+    labels = [known()[r.metric].label for r in lower]
     return template.render(
         panels=panels,
         figure=embed(figure_1([p.panel for p in panels], loans)),
-        bars=embed(reductions(lower, [labels[r.metric] for r in lower])),
+        bars=embed(plot_reductions(lower, labels)),
         outcomes=[
-            (label, *(f"{s.table[name].mean():.4g} ± {s.table[name].std(ddof=1):.2g}" for s in scores.values()))
-            for name, label in OUTCOMES.items()
+            (
+                metric.heading,
+                *(f"{s.table[name].mean():.4g} ± {s.table[name].std(ddof=1):.2g}" for s in scores.values()),
+            )
+            for name, metric in known().items()
         ],
         names=list(scores),
-        lower=[(labels[r.metric], r) for r in lower],
+        lower=list(zip(labels, lower, strict=True)),
         n_seeds=n_seeds,
     )

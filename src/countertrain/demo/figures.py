@@ -2,21 +2,18 @@
 
 import base64
 import io
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from countertrain.evaluation.comparison import Reduction
+from countertrain.plots import BLUE, GREEN, INK, ORANGE, hide_spines
 
-__all__ = ["BLUE", "ORANGE", "Panel", "embed", "four_panels", "pareto", "reductions"]
-
-BLUE, ORANGE, GREEN, INK = "#2b6cb0", "#dd7a24", "#2f855a", "#333333"
+__all__ = ["Panel", "embed", "plot_panels", "plot_reductions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +28,7 @@ class Panel:
     """The decision boundary: normal . x + offset = 0."""
 
 
-def four_panels(
+def plot_panels(
     panels: Sequence[Panel], x: Tensor, y: Tensor, features: Sequence[str], classes: Sequence[str]
 ) -> Figure:
     """The paper's Figure 1: data, boundary, and where counterfactuals of rejected applicants end up."""
@@ -43,7 +40,7 @@ def four_panels(
         for label, colour in ((0, BLUE), (1, ORANGE)):
             rows = x[y == label].numpy()
             ax.scatter(rows[:, 0], rows[:, 1], s=7, color=colour, alpha=0.25, linewidths=0)
-        _boundary(ax, panel, low, high)
+        _draw_boundary(ax, panel, low, high)
         start, end = panel.factual.numpy(), panel.x.numpy()
         for a, b in zip(start, end, strict=True):
             ax.plot([a[0], b[0]], [a[1], b[1]], color=INK, lw=0.5, alpha=0.35)
@@ -52,7 +49,7 @@ def four_panels(
         ax.set(title=panel.title, xlabel=features[0], xlim=(low[0], high[0]), ylim=(low[1], high[1]))
         ax.title.set_fontsize(10)
         ax.set_aspect("equal", adjustable="box")
-        ax.spines[["top", "right"]].set_visible(False)
+        hide_spines(ax)
     axes[0].set_ylabel(features[1])
     handles = [
         axes[0].scatter([], [], s=20, color=BLUE, label=classes[0]),
@@ -66,7 +63,7 @@ def four_panels(
     return figure
 
 
-def _boundary(
+def _draw_boundary(
     ax: Axes,
     panel: Panel,
     low: "np.ndarray[tuple[int], np.dtype[np.float64]]",
@@ -81,7 +78,7 @@ def _boundary(
         ax.plot(-(b * ys + panel.offset) / a, ys, color=GREEN, lw=2, zorder=2)
 
 
-def reductions(results: Sequence[Reduction], labels: Sequence[str]) -> Figure:
+def plot_reductions(results: Sequence[Reduction], labels: Sequence[str]) -> Figure:
     """Percentage reductions, a dot for each training seed and a bar for their mean."""
     figure = Figure(figsize=(6.4, 0.62 * len(results) + 1.0), layout="constrained")
     ax = figure.subplots()
@@ -94,30 +91,6 @@ def reductions(results: Sequence[Reduction], labels: Sequence[str]) -> Figure:
     ax.set_xlabel("reduction against conventional training (%), a dot for each training seed")
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(left=False)
-    return figure
-
-
-def pareto(trials: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Reductions by every trial of a tuning, two metrics at a time: those that clear every bar, and the front."""
-    pairs = list(itertools.combinations(metrics, 2)) or [(metrics[0], metrics[0])]
-    figure = Figure(figsize=(4.4 * len(pairs), 4.0), layout="constrained")
-    axes = figure.subplots(1, len(pairs), squeeze=False)[0]
-    kinds = (
-        ("misses a bar", ~trials["feasible"], "#bbbbbb", 18),
-        ("clears every bar", trials["feasible"] & ~trials["front"], BLUE, 22),
-        ("on the front", trials["front"], ORANGE, 44),
-    )
-    best = trials[trials["feasible"]].nsmallest(1, "loss")
-    for ax, (first, second) in zip(axes, pairs, strict=True):
-        x, y = f"{first} reduction", f"{second} reduction"
-        for label, mask, colour, size in kinds:
-            ax.scatter(trials.loc[mask, x], trials.loc[mask, y], s=size, color=colour, label=label, alpha=0.85)
-        ax.scatter(best[x], best[y], s=150, facecolors="none", edgecolors=INK, label="chosen")
-        ax.axhline(0, color=INK, lw=0.6)
-        ax.axvline(0, color=INK, lw=0.6)
-        ax.set(xlabel=f"reduction of {first} (%)", ylabel=f"reduction of {second} (%)")
-        ax.spines[["top", "right"]].set_visible(False)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
 
 

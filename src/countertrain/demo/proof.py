@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from countertrain.demo.figures import Panel, four_panels
+from countertrain.demo.figures import Panel, plot_panels
 from countertrain.evaluation.metrics import Implausibility, cost, validity
 from countertrain.runs.registry import build_constraints
 from countertrain.runs.run import Run, train
@@ -39,14 +39,14 @@ class PanelResult:
     cost: float
 
 
-def _unwatched(title: str, n_epochs: int) -> AbstractContextManager[Callback]:
+def _watch_nothing(title: str, n_epochs: int) -> AbstractContextManager[Callback]:
     def ignore(record: EpochRecord) -> None:
         pass
 
     return nullcontext(ignore)
 
 
-def proof_of_concept(folder: Path, *, watch: Watch = _unwatched) -> tuple[list[PanelResult], Dataset]:
+def proof_of_concept(folder: Path, *, watch: Watch = _watch_nothing) -> tuple[list[PanelResult], Dataset]:
     """Train the four linear models into a folder, and explain rejected applicants under each."""
     panels = []
     for title, objective, immutable in (
@@ -59,17 +59,17 @@ def proof_of_concept(folder: Path, *, watch: Watch = _unwatched) -> tuple[list[P
         settings = Settings.resolve("loans", {"objective": objective, "immutable": immutable})
         with watch(f"loans, {name}", settings.epochs) as callback:
             run = train(settings, folder / f"loans-{name}", overwrite=True, callbacks=[callback])
-        panels.append(_panel(run, title))
+        panels.append(_explain_rejected(run, title))
     return panels, run.data
 
 
 def figure_1(panels: Sequence[Panel], data: Dataset) -> Figure:
     """The four panels over some of the training rows."""
     few = slice(0, 1200)
-    return four_panels(panels, data.train.x[few], data.train.y[few], data.features, data.classes)
+    return plot_panels(panels, data.train.x[few], data.train.y[few], data.features, data.classes)
 
 
-def _panel(run: Run, title: str) -> PanelResult:
+def _explain_rejected(run: Run, title: str) -> PanelResult:
     """Explain rejected applicants under one linear model."""
     model, data = run.models[0], run.data
     linear = model[0]  # type: ignore[index]  # the linear model is a chain of one layer

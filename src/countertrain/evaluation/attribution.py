@@ -11,7 +11,7 @@ __all__ = ["integrated_gradients", "relu_network_gradients", "sensitivity", "sta
 
 
 def integrated_gradients(model: nn.Module, x: Tensor, y: Tensor, baseline: Tensor, *, n_steps: int = 50) -> Tensor:
-    """Contribution of each feature to the logit of class y, from `baseline` to x: (n, D) -> (n, D), with captum."""
+    """Contribution of each feature to the logit of class y, from `baseline` (*shape) to x (n, *shape), with captum."""
     from captum.attr import IntegratedGradients
 
     with Population([model]).evaluating():
@@ -25,7 +25,7 @@ def relu_network_gradients(model: nn.Module, x: Tensor, y: Tensor, baseline: Ten
     """Integrated gradients of a linear model, or of a network with one hidden layer of ReLUs, in closed form.
 
     Along the straight way from baseline to x each hidden unit is active on one stretch, whose share of the way is known
-    exactly: no steps, no error. None for any other module.
+    exactly: no steps, no error. (n, D) -> (n, D); None for any other module.
     """
     layers = list(model.children()) if type(model) is nn.Sequential else []
     kinds = [type(layer) for layer in layers]
@@ -61,19 +61,19 @@ def sensitivity(
     n_steps: int = 50,
     seed: int = 0,
 ) -> Tensor:
-    """Standardised attribution of the protected columns in each round, (rounds,).
+    """Standardised attribution of the protected features in each round, (rounds,), of rows (n, *shape).
 
-    A round draws `rows` rows with replacement and one baseline from U(-1, 1), attributes towards the true label and
-    averages over rows.
+    Features are numbered as in a flattened row. A round draws `rows` rows with replacement and one baseline from
+    U(-1, 1), attributes towards the true label and averages over rows.
     """
     stream = torch.Generator().manual_seed(seed)
     results = []
     for _ in range(rounds):
         drawn = torch.randint(len(x), (rows,), generator=stream).to(x.device)
-        baseline = (2 * torch.rand(x.shape[1], generator=stream, dtype=x.dtype) - 1).to(x.device)
+        baseline = (2 * torch.rand(x.shape[1:], generator=stream, dtype=x.dtype) - 1).to(x.device)
         attributed = relu_network_gradients(model, x[drawn], y[drawn], baseline)
         if attributed is None:
             attributed = integrated_gradients(model, x[drawn], y[drawn], baseline, n_steps=n_steps)
-        g = attributed.mean(0)  # (D,)
+        g = attributed.mean(0).flatten()  # (D,)
         results.append(standardise(g)[list(protected)].mean())
     return torch.stack(results)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from countertrain.evaluation.metrics import known
+
 __all__ = ["Reduction", "compare", "over_rounds"]
 
 
@@ -39,13 +41,14 @@ def over_rounds(records: pd.DataFrame, metric: str) -> pd.DataFrame:
     return records.groupby(["round", "model"])[metric].mean().unstack("model")
 
 
-def compare(
-    treated: pd.DataFrame, baseline: pd.DataFrame, metrics: Sequence[str] = ("ip", "ip_star", "cost")
-) -> list[Reduction]:
+def compare(treated: pd.DataFrame, baseline: pd.DataFrame, metrics: Sequence[str] | None = None) -> list[Reduction]:
     """Reductions of the treated models against the baseline ones; the k-th is compared with the k-th.
 
+    Of all metrics of counterfactuals of which less is better, unless `metrics` names some.
     As in the paper: the mean over rounds of the ratio of a round's means, pairing rounds by number.
     """
+    if metrics is None:
+        metrics = [name for name, m in known().items() if m.of_counterfactuals is not None and m.better == "lower"]
     results = []
     for metric in metrics:
         ours, theirs = over_rounds(treated, metric).abs(), over_rounds(baseline, metric).abs()

@@ -1,16 +1,43 @@
-"""IP* as the paper computes it: one small MMD for each round and pair of factual and target class."""
+"""IP*: the maximum mean discrepancy of rows, and one small one per round and pair of classes, as in the paper."""
 
 import itertools
 
 import torch
 from torch import Tensor
 
-from countertrain.evaluation.metrics import kernel
+__all__ = ["GroupedDivergence", "kernel", "mmd"]
 
-__all__ = ["GroupedDivergence"]
-
+_BLOCK = 2048
 _POOL = 4000  # reference rows of a class at most, so that their kernel fits into memory
 _BUDGET = 2**24  # numbers in one tensor
+
+
+def mmd(a: Tensor, b: Tensor, *, length_scale: float = 5.0) -> Tensor:
+    """IP*, Eq. (mmd): unbiased estimate of the squared maximum mean discrepancy of rows a and b.
+
+    Rows are (m, *shape) and (n, *shape); the kernel is Gaussian. Computed in blocks, so memory does not grow with m n.
+    NaN with fewer than two rows on a side.
+    """
+    if min(len(a), len(b)) < 2:
+        return torch.tensor(torch.nan, dtype=torch.float64, device=a.device)
+    m, n, a, b = len(a), len(b), a.flatten(1), b.flatten(1)
+    within_a = (_kernel_sum(a, a, length_scale) - m) / (m * (m - 1))  # k(x, x) = 1 on the diagonal
+    within_b = (_kernel_sum(b, b, length_scale) - n) / (n * (n - 1))
+    return within_a + within_b - 2 * _kernel_sum(a, b, length_scale) / (m * n)
+
+
+def _kernel_sum(a: Tensor, b: Tensor, length_scale: float) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64, device=a.device)
+    for rows in a.double().split(_BLOCK):
+        for others in b.double().split(_BLOCK):
+            total += kernel(rows, others, length_scale).sum()
+    return total
+
+
+def kernel(a: Tensor, b: Tensor, length_scale: float) -> Tensor:
+    """Gaussian kernel exp(-|u - v|^2 / 2 l^2) of all pairs: (..., m, D), (..., n, D) -> (..., m, n)."""
+    square = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2) - 2 * a @ b.transpose(-1, -2)
+    return square.clamp_(min=0).mul_(-0.5 / length_scale**2).exp_()
 
 
 class GroupedDivergence:
@@ -35,15 +62,16 @@ class GroupedDivergence:
         self._n_rows = n_rows
         self._pooled = pooled
         self._n_classes = n_classes
-        self._pools = [x[y == k][:_POOL] for k in range(n_classes)]
+        self._pools = [x[y == k][:_POOL].flatten(1) for k in range(n_classes)]
         self._within = [kernel(pool, pool, length_scale) for pool in self._pools]
 
     def __call__(self, x: Tensor, label: Tensor, target: Tensor, valid: Tensor, stream: torch.Generator) -> Tensor:
-        """Mean over the valid counterfactuals (P, k, n, D) of each block of their group's divergence: (P, k).
+        """Mean over the valid counterfactuals (P, k, n, *shape) of each block of their group's divergence: (P, k).
 
         Factual classes `label` and `target` are (k, n), `valid` is (P, k, n). Invalid counterfactuals are part of
         their group, but only valid ones count in the mean. Negative estimates count as 0.
         """
+        x = x.flatten(valid.ndim)  # (P, k, n, D)
         total = torch.zeros(valid.shape[:2], dtype=torch.float64, device=x.device)
         count = torch.zeros_like(total)
         if self._pooled:

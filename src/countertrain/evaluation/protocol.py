@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
 from countertrain.evaluation.divergence import GroupedDivergence
-from countertrain.evaluation.metrics import Implausibility, cost, sparsity, validity
+from countertrain.evaluation.metrics import Explained, Implausibility, Reference, known
 from countertrain.models.population import Population
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
@@ -20,14 +20,13 @@ from countertrain.search.losses import predict
 from countertrain.search.rules import SGD
 from countertrain.search.state import Counterfactuals
 
-__all__ = ["Protocol", "evaluate"]
+__all__ = ["EvaluationProtocol", "evaluate"]
 
 _BUDGET = 2**23  # numbers in one tensor of a search call: 32 MB of float32
-_METRICS = ("validity", "maturity", "n_steps", "ip", "ip_star", "cost", "sparsity")
 
 
 @dataclass(frozen=True)
-class Protocol:
+class EvaluationProtocol:
     """How counterfactuals are drawn and searched at test time (REFERENCE values, as run)."""
 
     rounds: int = 100
@@ -61,6 +60,14 @@ class Protocol:
             tau=self.tau,
         )
 
+    def compare_with(self, x: Tensor, y: Tensor, n_classes: int, stream: torch.Generator) -> Reference:
+        """Rows x (n, *shape) of classes y (n,) as reference for plausibility."""
+        n_rows = 500 if self.pooled else 100
+        divergence = GroupedDivergence(
+            x, y, n_classes, length_scale=self.length_scale, n_rows=n_rows, pooled=self.pooled
+        )
+        return Reference(x, y, Implausibility.of(x, y, n_classes), divergence, stream)
+
 
 def evaluate(
     models: Sequence[nn.Module] | Population,
@@ -69,42 +76,29 @@ def evaluate(
     *,
     n_classes: int,
     constraints: Constraints | None = None,
-    protocol: Protocol | None = None,
+    protocol: EvaluationProtocol | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Outcomes on test rows x (n, D) with classes y (n,): one row for each model, energy weight and round.
+    """Outcomes on test rows x (n, *shape) with classes y (n,): one row for each model, energy weight and round.
 
     For each round, factual and target classes are drawn once for all models; each model then explains random test rows
-    that it puts into the factual class itself. Metrics are means over the round's individuals; all but validity,
-    maturity and steps are over valid counterfactuals only.
+    that it puts into the factual class itself. Every registered metric of counterfactuals is a column: a mean over
+    the round's individuals, or over the valid counterfactuals among them (`Metric.valid_only`).
     """
-    protocol = protocol or Protocol()
+    protocol = protocol or EvaluationProtocol()
     population = models if isinstance(models, Population) else Population(models)
     stream = torch.Generator().manual_seed(protocol.seed)
     people = _People(population, x, n_classes)
-    ip = Implausibility.of(x, y, n_classes)
-    divergence = GroupedDivergence(
-        x,
-        y,
-        n_classes,
-        length_scale=protocol.length_scale,
-        n_rows=500 if protocol.pooled else 100,
-        pooled=protocol.pooled,
-    )
+    reference = protocol.compare_with(x, y, n_classes, stream)
     grid = [(weight, j) for weight in protocol.lambda_egy for j in range(protocol.rounds)]
-    blocks = max(1, _BUDGET // (len(population) * protocol.individuals * max(x.shape[1], 32)))
+    blocks = max(1, _BUDGET // (len(population) * protocol.individuals * max(x[0].numel(), 32)))
     frames = []
     for first in range(0, len(grid), blocks):
         part = grid[first : first + blocks]
         drawn = people.draw(len(part), protocol.individuals, stream)
         generator = protocol.generator([weight for weight, _ in part])
         found = generator(population, x[drawn.rows], drawn.targets(), constraints=constraints)
-        with population.evaluating(), torch.no_grad():
-            reached = validity(population(found.x), found.target)
-        means = drawn.means(found, reached, ip)
-        cubes = found.x.view(len(population), *drawn.label.shape, -1)
-        means["ip_star"] = divergence(cubes, drawn.label, drawn.target, drawn.valid(reached), stream)
-        frames.append(_frame(part, means, drawn.there.sum(-1)))
+        frames.append(_tabulate(part, drawn.explain(population, found, reference)))
         progress(first + len(part), len(grid))
     return pd.concat(frames, ignore_index=True)
 
@@ -122,22 +116,13 @@ class _Drawn:
         """Target classes for each model, (P, k n)."""
         return self.target.flatten().expand(len(self.rows), -1).contiguous().to(self.rows.device)
 
-    def valid(self, reached: Tensor) -> Tensor:
-        """Which individuals have a valid counterfactual, (P, k, n)."""
-        return reached.view_as(self.there) & self.there
-
-    def means(self, found: Counterfactuals, reached: Tensor, ip: Implausibility) -> dict[str, Tensor]:
-        """Means over the individuals of each block, (P, k): over all of them, or over the valid ones."""
-        valid = self.valid(reached)
-        over_all = {"validity": reached, "maturity": found.mature, "n_steps": found.n_steps}
-        over_valid = {
-            "ip": ip(found.x, found.target),
-            "cost": cost(found.x, found.factual),
-            "sparsity": sparsity(found.x, found.factual),
-        }
-        return {name: _mean(value.view_as(valid), self.there) for name, value in over_all.items()} | {
-            name: _mean(value.view_as(valid), valid) for name, value in over_valid.items()
-        }
+    def explain(self, population: Population, found: Counterfactuals, reference: Reference) -> Explained:
+        """The individuals with their counterfactuals, (P, k n, ...), block by block."""
+        with population.evaluating(), torch.no_grad():
+            logits = population(found.x)
+        searched = (found.x, found.factual, logits, found.mature, found.n_steps)
+        x, factual, logits, mature, n_steps = (values.unflatten(1, self.label.shape) for values in searched)
+        return Explained(x, factual, logits, mature, n_steps, self.label, self.target, self.there, reference)
 
 
 class _People:
@@ -145,7 +130,7 @@ class _People:
 
     def __init__(self, population: Population, x: Tensor, n_classes: int) -> None:
         with population.evaluating(), torch.no_grad():
-            predicted = predict(population(x.expand(len(population), -1, -1)))  # (P, N)
+            predicted = predict(population(x.expand(len(population), *x.shape)))  # (P, N)
         self._n_classes = n_classes
         self._by_class = predicted.argsort(dim=1, stable=True)
         self._counts = torch.stack([(predicted == k).sum(1) for k in range(n_classes)], dim=1)  # (P, K)
@@ -166,19 +151,17 @@ class _People:
         return _Drawn(label, target, rows, (available > 0).view(size, k, n))
 
 
-def _mean(values: Tensor, counted: Tensor) -> Tensor:
-    """Mean over the individuals that count, NaN where there are none: (P, k, n) -> (P, k)."""
-    return torch.where(counted, values.double(), 0.0).sum(-1) / counted.sum(-1)
-
-
-def _frame(part: Sequence[tuple[float, int]], means: dict[str, Tensor], drawn: Tensor) -> pd.DataFrame:
-    size = len(drawn)
+def _tabulate(part: Sequence[tuple[float, int]], explained: Explained) -> pd.DataFrame:
+    """Records of some blocks: who was explained, and every metric of counterfactuals."""
+    size = len(explained.x)
+    steps = explained.average(explained.n_steps, valid_only=False)
+    means = {name: explained.measure(m) for name, m in known().items() if m.of_counterfactuals is not None}
     return pd.DataFrame(
         {
             "model": [i for i in range(size) for _ in part],
             "lambda_egy": [weight for weight, _ in part] * size,
             "round": [j for _, j in part] * size,
-            "n": drawn.flatten().tolist(),
-            **{name: means[name].flatten().tolist() for name in _METRICS},
+            "n": explained.there.sum(-1).flatten().tolist(),
+            **{name: values.flatten().tolist() for name, values in {"n_steps": steps, **means}.items()},
         }
     )

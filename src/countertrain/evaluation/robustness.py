@@ -16,7 +16,10 @@ _BUDGET = 2**23  # numbers in one tensor of attacked rows: 32 MB of float32
 def fgsm(
     model: nn.Module | Population, x: Tensor, y: Tensor, *, epsilon: float, clip: tuple[float, float] | None = None
 ) -> Tensor:
-    """Fast gradient sign method: one step of size epsilon up the loss. Rows (n, D), or (P, n, D) for a population."""
+    """Fast gradient sign method: one step of size epsilon up the loss.
+
+    Rows (n, *shape) with classes (n,), or (P, n, *shape) with (P, n) for a population.
+    """
     return _attack(model, x, y, x, epsilon=epsilon, step_size=epsilon, n_steps=1, clip=clip)
 
 
@@ -48,18 +51,18 @@ def robust_accuracy(
     seed: int = 0,
     clip: tuple[float, float] | None = None,
 ) -> Tensor:
-    """Accuracy of each model on attacked rows x (n, D), for each epsilon: (P, len(epsilons))."""
+    """Accuracy of each model on attacked rows x (n, *shape), for each epsilon: (P, len(epsilons))."""
     if attack not in ("fgsm", "pgd"):
         raise ValueError(f"attack must be 'fgsm' or 'pgd'; got {attack!r}")
     population = as_population(model)
     size = len(population)
-    part = max(1, _BUDGET // (size * x.shape[1]))
+    part = max(1, _BUDGET // (size * x[0].numel()))
     results = []
     for epsilon in epsilons:
         stream = torch.Generator().manual_seed(seed)
         correct = torch.zeros(size, dtype=torch.float64, device=x.device)
         for some, wanted in zip(x.split(part), y.split(part), strict=True):
-            rows, labels = some.expand(size, -1, -1), wanted.expand(size, -1)
+            rows, labels = some.expand(size, *some.shape), wanted.expand(size, -1)
             if attack == "fgsm":
                 attacked = fgsm(model, rows, labels, epsilon=epsilon, clip=clip)
             else:
@@ -81,9 +84,13 @@ def _attack(
     n_steps: int,
     clip: tuple[float, float] | None,
 ) -> Tensor:
+    if y.ndim not in (1, 2) or x.shape[: y.ndim] != y.shape:
+        raise ValueError(
+            "an attack takes rows (n, *shape) with their classes (n,), or (P, n, *shape) with (P, n) for a population; "
+            f"got {tuple(x.shape)} with {tuple(y.shape)}"
+        )
     population = as_population(model)
-    origin = x if x.ndim == 3 else x.unsqueeze(0)
-    current, labels = start.reshape(origin.shape), y.reshape(origin.shape[:-1])
+    origin, current, labels = (values if y.ndim == 2 else values.unsqueeze(0) for values in (x, start, y))
     with population.evaluating():
         for _ in range(n_steps):
             leaf = current.detach().requires_grad_()

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from countertrain.recourse.rendering import as_html, as_text
-from countertrain.tables.schema import plain
+from countertrain.words import plain
 
 __all__ = ["Change", "Explanation", "Option", "OptionTable", "Recourse"]
 

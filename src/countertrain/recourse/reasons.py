@@ -13,7 +13,8 @@ from countertrain.recourse.answer import OptionTable
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import Grid, Reach
 from countertrain.recourse.rendering import as_text
-from countertrain.tables.schema import Column, Numeric, plain
+from countertrain.tables.schema import Column, Numeric
+from countertrain.words import list_phrases, plain
 
 __all__ = ["blocked_by", "held_back_by", "notes", "reasons"]
 
@@ -90,7 +91,7 @@ def held_back_by(
     for i in asked.tolist():
         places = restricted[i].nonzero()[:, 0].tolist()
         listed = [_limited(ladder.grid, reach, allowed, i, place, columns) for place in places]
-        causes[i] = _listed(listed) if listed else None
+        causes[i] = list_phrases(listed, _NAMED) if listed else None
     return causes
 
 
@@ -136,11 +137,6 @@ def _limited(grid: Grid, reach: Reach, allowed: Reach, person: int, place: int, 
     return f"{column.name} ({how})"
 
 
-def _listed(columns: Sequence[str]) -> str:
-    more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
-    return f"{', '.join(columns[:_NAMED])}{more}"
-
-
 def _sentence(listed: list[str], *, together: bool) -> str:
     how = " together: with all of them" if together else ": with it" if len(listed) == 1 else ": with any of them"
-    return f"blocked by {_listed(listed)}{how} free a counterfactual exists"
+    return f"blocked by {list_phrases(listed, _NAMED)}{how} free a counterfactual exists"

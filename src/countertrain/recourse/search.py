@@ -19,7 +19,8 @@ from countertrain.recourse.reasons import blocked_by, held_back_by, notes, reaso
 from countertrain.recourse.reference import Plausibility, Reference
 from countertrain.search.losses import predict
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Range, as_frame, plain
+from countertrain.tables.schema import Range, as_frame
+from countertrain.words import list_names, plain
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
@@ -205,10 +206,9 @@ class RecourseSearch:
     def _target(self, target: Any, origin: Tensor) -> Tensor:
         """Class numbers (n,) of a class label, of one label a row, or of the other one of two classes."""
         labels = [plain(label) for label in self.classes]
-        listed = ", ".join(map(repr, labels))
         if target is None:
             if len(labels) != 2:
-                raise ValueError(f"target must be given where there are {len(labels)} classes: {listed}")
+                raise ValueError(f"target must be given where there are {len(labels)} classes: {list_names(labels)}")
             return 1 - self._decisions(origin)
         many = isinstance(target, Sequence | np.ndarray | pd.Series) and not isinstance(target, str)
         wanted = [plain(label) for label in target] if many else [plain(target)] * len(origin)
@@ -216,7 +216,7 @@ class RecourseSearch:
             raise ValueError(f"target must be one class, or one for each of {len(origin)} rows; got {len(wanted)}")
         for label in wanted:
             if label not in labels:
-                raise ValueError(f"target must be one of the classes {listed}; got {label!r}")
+                raise ValueError(f"target must be one of the classes {list_names(labels)}; got {label!r}")
         return torch.tensor([labels.index(label) for label in wanted], dtype=torch.int64)
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from countertrain.evaluation.attribution import integrated_gradients, relu_network_gradients
-from countertrain.evaluation.metrics import accuracy, f1
-from countertrain.evaluation.protocol import Protocol, evaluate
+from countertrain.evaluation.metrics import ROBUST_EPSILON, Metric, accuracy, f1, known
+from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.population import NotStackableError, Population
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
 
 __all__ = [
-    "EPSILON",
     "INDIVIDUALS",
     "ROUNDS",
     "Bin",
@@ -34,8 +33,6 @@ __all__ = [
 
 ROUNDS, INDIVIDUALS = 20, 100
 """Of the paper's protocol, as far as a report goes."""
-EPSILON = 0.1
-"""How far an attack may move each encoded feature: a tenth of a standard deviation."""
 _BINS = 10
 
 Verdict = Literal["better", "worse", "no clear difference"]
@@ -94,16 +91,16 @@ class Outcome:
     """One measure of explanations or robustness, for a classifier and for the one that it is compared with."""
 
     name: str
-    """ip, ip_star, cost, validity, fgsm or pgd."""
+    """Of a metric."""
     ours: float | None
-    """None where it cannot be measured, e.g. the cost where nothing is valid."""
+    """None where it cannot be measured, e.g. the distance where nothing is valid."""
     theirs: float | None = None
     verdict: Verdict | None = None
 
     @property
-    def lower_is_better(self) -> bool:
-        """Otherwise higher is."""
-        return self.name in ("ip", "ip_star", "cost")
+    def metric(self) -> Metric:
+        """What it measures."""
+        return known()[self.name]
 
 
 def outcomes(
@@ -118,37 +115,37 @@ def outcomes(
 
     A difference is clear if 95 % of the rounds lie on one side of 0, or if it exceeds two standard errors.
     """
-    ours, ours_robust = _explained(classifier, x, y, seed), _robust(classifier, x, y, seed)
+    ours, ours_robust = _measure_explanations(classifier, x, y, seed), _measure_robustness(classifier, x, y, seed)
     if baseline is None:
         means = {**ours.mean(), **ours_robust}
-        return tuple(Outcome(str(name), _known(value)) for name, value in means.items())
-    theirs, theirs_robust = _explained(baseline, x, y, seed), _robust(baseline, x, y, seed)
+        return tuple(Outcome(str(name), _or_none(value)) for name, value in means.items())
+    theirs, theirs_robust = _measure_explanations(baseline, x, y, seed), _measure_robustness(baseline, x, y, seed)
     found = []
     for name in ours:
         low, high = (ours[name] - theirs[name]).quantile([0.025, 0.975])
-        found.append(_compared(str(name), ours[name].mean(), theirs[name].mean(), low, high))
+        found.append(_judge(str(name), ours[name].mean(), theirs[name].mean(), low, high))
     for name, p in ours_robust.items():
         q = theirs_robust[name]
         noise = 2 * ((p * (1 - p) + q * (1 - q)) / len(y)) ** 0.5
-        found.append(_compared(name, p, q, p - q - noise, p - q + noise))
+        found.append(_judge(name, p, q, p - q - noise, p - q + noise))
     return tuple(found)
 
 
-def _compared(name: str, ours: float, theirs: float, low: float, high: float) -> Outcome:
+def _judge(name: str, ours: float, theirs: float, low: float, high: float) -> Outcome:
     """An outcome with its verdict, by the interval in which the difference lies."""
-    outcome = Outcome(name, _known(ours), _known(theirs))
+    outcome = Outcome(name, _or_none(ours), _or_none(theirs))
     if outcome.ours is None or outcome.theirs is None:
         return outcome
     lower, higher = high < 0, low > 0
-    better, worse = (lower, higher) if outcome.lower_is_better else (higher, lower)
+    better, worse = (lower, higher) if outcome.metric.better == "lower" else (higher, lower)
     return replace(outcome, verdict="better" if better else "worse" if worse else "no clear difference")
 
 
-def _explained(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> pd.DataFrame:
+def _measure_explanations(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> pd.DataFrame:
     """A row for each round: plausibility of confident counterfactuals, cost and validity of just valid ones."""
     parts = []
     for tau, names in ((0.95, ["ip", "ip_star"]), (0.5, ["cost", "validity"])):
-        protocol = Protocol(rounds=ROUNDS, individuals=INDIVIDUALS, tau=tau, seed=seed)
+        protocol = EvaluationProtocol(rounds=ROUNDS, individuals=INDIVIDUALS, tau=tau, seed=seed)
         records = [
             evaluate(
                 population,
@@ -164,13 +161,13 @@ def _explained(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, see
     return pd.concat(parts, axis=1)
 
 
-def _robust(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
+def _measure_robustness(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
     """Accuracy under each attack."""
     populations = _populations(classifier.models_, x)
     return {
         attack: float(
             torch.cat(
-                [robust_accuracy(p, x, y, epsilons=[EPSILON], attack=attack, seed=seed) for p in populations]
+                [robust_accuracy(p, x, y, epsilons=[ROBUST_EPSILON], attack=attack, seed=seed) for p in populations]
             ).mean()
         )
         for attack in ("fgsm", "pgd")
@@ -189,7 +186,7 @@ def _populations(models: Sequence[nn.Module], x: Tensor) -> list[Population]:
     return [Population([model]) for model in models]
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
@@ -230,14 +227,14 @@ def _shares(classifier: "CounterfactualClassifier", x: Tensor, target: int) -> N
         contribution = torch.zeros_like(x)  # (n, D)
         for k in range(n_classes):
             weight = 1.0 if k == target else -1.0 / (n_classes - 1)
-            contribution += weight * _attributed(model, x, k)
+            contribution += weight * _attribute(model, x, k)
         by_column = x.new_zeros(len(x), len(encoder.schema.columns)).index_add_(1, column_of, contribution)  # (n, C)
         mean = by_column.double().abs().mean(0)
         shares.append(mean / mean.sum().clamp(min=1e-12))
     return torch.stack(shares).mean(0).numpy()
 
 
-def _attributed(model: nn.Module, x: Tensor, k: int) -> Tensor:
+def _attribute(model: nn.Module, x: Tensor, k: int) -> Tensor:
     """Contributions (n, D) to the logit of class k, from the average row to each row."""
     y, average = torch.full((len(x),), k), x.mean(0)
     exact = relu_network_gradients(model, x, y, average)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from countertrain.recourse.rendering import as_text
-from countertrain.tables.schema import MISSING, Numeric, Schema, plain
+from countertrain.tables.schema import MISSING, Numeric, Schema
+from countertrain.words import plain
 
 __all__ = [
     "ENOUGH",
@@ -60,7 +61,7 @@ def associations(schema: Schema, table: pd.DataFrame) -> tuple[Association, ...]
     for a, b in product(fixed, others):
         one, other = values[a.name], values[b.name]
         known = ~(np.isnan(one) | np.isnan(other))
-        strength, measure = _associated(one[known], other[known], isinstance(a, Numeric), isinstance(b, Numeric))
+        strength, measure = _associate(one[known], other[known], isinstance(a, Numeric), isinstance(b, Numeric))
         found.append(Association(a.name, b.name, strength, measure))
     return tuple(sorted(found, key=lambda association: -association.strength))
 
@@ -75,7 +76,7 @@ def _values(column: Any, values: "pd.Series[Any]") -> Floats:
     return np.where(codes < 0, np.nan, codes)
 
 
-def _associated(a: Floats, b: Floats, a_numeric: bool, b_numeric: bool) -> tuple[float, str]:
+def _associate(a: Floats, b: Floats, a_numeric: bool, b_numeric: bool) -> tuple[float, str]:
     """Strength of an association and what it is called, by the kinds of the two columns."""
     if not (a_numeric or b_numeric):
         return cramers_v(a, b), "Cramér's V"

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Recourse
-from countertrain.report.audit import EPSILON, Outcome, Performance, Sensitivity
+from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import PROXY, Association, Grouping
 
 __all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Finding", "findings"]
 
-Level = Literal["warn", "look", "good"]
+Light = Literal["warn", "look", "good"]
 MISCALIBRATED = (0.05, 0.1)
 """ECE above which probabilities are to be checked, and to be warned of."""
 HELPED = (0.95, 0.8)
@@ -29,7 +30,7 @@ SENSITIVE = 0.2
 class Finding:
     """A sentence for the owner of the model."""
 
-    level: Level
+    level: Light
     text: str
     section: str
     """The part of the report that has the numbers."""
@@ -76,7 +77,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """What is found, warnings first."""
     rules = (_wanted, _decisions, _probabilities, _recourse, _groups, _proxies, _immutable, _comparison, _robustness)
     found = [finding for rule in rules for finding in rule(evidence)]
-    order: list[Level] = ["warn", "look", "good"]
+    order: list[Light] = ["warn", "look", "good"]
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
@@ -104,7 +105,7 @@ def _decisions(e: Evidence) -> Iterator[Finding]:
 
 def _probabilities(e: Evidence) -> Iterator[Finding]:
     off = e.performance.ece
-    level: Level = "good" if off <= MISCALIBRATED[0] else "look" if off <= MISCALIBRATED[1] else "warn"
+    level: Light = "good" if off <= MISCALIBRATED[0] else "look" if off <= MISCALIBRATED[1] else "warn"
     text = f"Stated probabilities of {e.wanted} are off by {100 * off:.1f} percentage points on average"
     advice = "." if level == "good" else "; do not read them as chances without recalibrating them."
     yield Finding(level, text + advice, "decisions")
@@ -116,7 +117,7 @@ def _recourse(e: Evidence) -> Iterator[Finding]:
         yield Finding("look", f"No row is decided otherwise than {e.wanted}: there is nothing to explain.", "recourse")
         return
     share = float(helped.mean())
-    level: Level = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
+    level: Light = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
     text = f"{_percent(share)} of the {len(helped):,} rejected people can be told a change that leads to {e.wanted}"
     rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
     yield Finding(level, text + rest, "recourse")
@@ -167,7 +168,7 @@ def _immutable(e: Evidence) -> Iterator[Finding]:
         )
         return
     share = sum(one.share for one in fixed)
-    level: Level = "good" if share <= SENSITIVE else "look"
+    level: Light = "good" if share <= SENSITIVE else "look"
     names = ", ".join(f"{one.column} {_percent(one.share)}" for one in fixed)
     text = f"{_percent(share)} of what moves the decision comes from columns that nobody can change ({names})."
     yield Finding(level, text, "sensitivity")
@@ -177,7 +178,7 @@ def _comparison(e: Evidence) -> Iterator[Finding]:
     if e.baseline_performance is None:
         yield Finding("look", "The model was not compared with a conventionally trained one.", "comparison")
         return
-    titles = {"ip": "plausibility", "cost": "cost", "validity": "validity", "pgd": "robustness"}
+    titles = {"ip": "plausibility", "cost": "distance", "validity": "validity", "pgd": "robustness"}
     verdicts = {title: e.outcome(name).verdict for name, title in titles.items()}
     better, worse = ([t for t, v in verdicts.items() if v == which] for which in ("better", "worse"))
     parts = [f"{word} in {', '.join(names)}" for word, names in (("better", better), ("worse", worse)) if names]
@@ -189,10 +190,10 @@ def _robustness(e: Evidence) -> Iterator[Finding]:
     left = e.outcome("pgd").ours
     assert left is not None  # an accuracy always is a number
     if e.performance.accuracy - left > FRAGILE:
-        text = f"Changes of {EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
+        text = f"Changes of {ROBUST_EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
         yield Finding("look", text, "comparison")
     else:
-        text = f"Even the worst changes of {EPSILON:g} standard deviations leave accuracy at {_percent(left)}."
+        text = f"Even the worst changes of {ROBUST_EPSILON:g} standard deviations leave accuracy at {_percent(left)}."
         yield Finding("good", text, "comparison")
 
 

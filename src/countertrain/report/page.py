@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Explanation, Recourse
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness, findings
 from countertrain.report.findings import Evidence
-from countertrain.tables.schema import Boolean, Categorical, Numeric, plain
+from countertrain.tables.schema import Boolean, Categorical, Numeric
+from countertrain.words import list_phrases, plain
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
@@ -54,7 +56,7 @@ def page(
     )
     environment.filters |= {"text": as_text, "percent": _percent, "number": _number}
     both = [one for one in (classifier, baseline) if one is not None]
-    settings = [{name: _shown(value) for name, value in one.get_params(deep=False).items()} for one in both]
+    settings = [{name: _name_value(value) for name, value in one.get_params(deep=False).items()} for one in both]
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
@@ -71,6 +73,7 @@ def page(
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
+        epsilon=ROBUST_EPSILON,
         fairness=fairness,
         rules=findings,
     )
@@ -101,7 +104,7 @@ def _typical(recourse: Recourse) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _name_value(value: Any) -> str:
     """A parameter in a word."""
     if isinstance(value, str | int | float | np.number | Mapping | None):
         return str(plain(value))
@@ -116,8 +119,7 @@ def _values(column: Numeric | Categorical | Boolean) -> str:
         step = f", in steps of {as_text(column.step)}" if column.step else ""
         low, high = (_number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper))
         return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
-    more = f", … ({len(column.labels)} in all)" if len(column.labels) > _MOST_LEVELS else ""
-    return ", ".join(column.labels[:_MOST_LEVELS]) + more
+    return list_phrases(column.labels, _MOST_LEVELS)
 
 
 def _percent(share: float | None) -> str:

@@ -22,7 +22,8 @@ from countertrain.report import audit, fairness
 from countertrain.report.findings import Evidence
 from countertrain.report.page import page
 from countertrain.search.losses import predict
-from countertrain.tables.schema import as_frame, check_names, plain, suggestion
+from countertrain.tables.schema import as_frame, check_names
+from countertrain.words import plain, suggest
 
 __all__ = ["report"]
 
@@ -93,7 +94,7 @@ def _test_rows(classifier: CounterfactualClassifier, X: Any, y: Any) -> _Rows:
         row = int(np.flatnonzero(codes < 0)[0])
         raise ValueError(
             f"y, row {row}, holds the label {labels[row]!r}, which the classifier has never seen; "
-            f"{suggestion(labels[row], known)}"
+            f"{suggest(labels[row], known)}"
         )
     return _Rows(frame, torch.from_numpy(encoder.encode(frame)).float(), torch.from_numpy(codes.astype(np.int64)))
 
@@ -126,7 +127,7 @@ def _place(classifier: CounterfactualClassifier, target: Any) -> int:
     if target is None:
         return len(labels) - 1
     if plain(target) not in labels:
-        raise ValueError(f"target must be a class of the classifier; got {target!r}; {suggestion(target, labels)}")
+        raise ValueError(f"target must be a class of the classifier; got {target!r}; {suggest(target, labels)}")
     return labels.index(plain(target))
 
 

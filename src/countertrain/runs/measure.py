@@ -10,9 +10,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from countertrain.evaluation.metrics import accuracy, f1
-from countertrain.evaluation.protocol import Protocol, evaluate
-from countertrain.evaluation.robustness import robust_accuracy
+from countertrain.evaluation.metrics import known
+from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.models.population import Population
 from countertrain.runs.callbacks import EarlyStopping
 from countertrain.runs.modules import private_stream
@@ -26,22 +25,7 @@ from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.state import keep_models
 from countertrain.training.trainer import Callback, NonFiniteLossError
 
-__all__ = ["OUTCOMES", "ROBUST_EPSILON", "Scores", "Training", "measure", "predictive"]
-
-ROBUST_EPSILON = 0.1
-OUTCOMES = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "fgsm": f"accuracy under FGSM, epsilon {ROBUST_EPSILON}",
-    "pgd": f"accuracy under PGD, epsilon {ROBUST_EPSILON}",
-    "validity": "validity of counterfactuals",
-    "maturity": "share that reach tau",
-    "ip": "IP, implausibility (lower is better)",
-    "ip_star": "IP*, divergence (lower is better)",
-    "cost": "cost, l1 distance (lower is better)",
-    "sparsity": "share of features left alone",
-}
-"""Names and descriptions of all outcomes, in the order in which they are shown."""
+__all__ = ["Scores", "Training", "measure", "predictive"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +105,7 @@ class Scores:
     """Outcomes of some models."""
 
     table: pd.DataFrame
-    """A row for each model, a column for each outcome."""
+    """A row for each model, a column for each metric."""
     records: pd.DataFrame
     """A row for each model, energy weight and round."""
 
@@ -131,12 +115,15 @@ def measure(
     settings: Settings,
     data: Dataset,
     rows: Split,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     *,
-    attacked: bool = False,
+    of_models: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Scores:
-    """What models of one run are worth on some rows of its data, such as `data.test`; under attack, too, if asked."""
+    """Metrics of models of one run on some rows of its data, such as `data.test`.
+
+    Those that look at the models themselves, such as accuracy under attack, are computed with `of_models` only.
+    """
     population = Population(models)
     records = evaluate(
         population,
@@ -147,22 +134,22 @@ def measure(
         protocol=protocol,
         progress=progress,
     )
-    table = pd.DataFrame(predictive(models, rows))
-    if attacked:
-        for attack in ("fgsm", "pgd"):
-            under = robust_accuracy(population, rows.x, rows.y, epsilons=[ROBUST_EPSILON], attack=attack)
-            table[attack] = under[:, 0].tolist()
-    means = records.groupby("model").mean(numeric_only=True)
-    for name in OUTCOMES:
-        if name in means:
-            table[name] = means[name].to_numpy()
-    return Scores(table, records)
+    table = records.groupby("model").mean(numeric_only=True).reset_index(drop=True)
+    table = table.assign(**predictive(models, rows))
+    for name, metric in known().items():
+        if of_models and metric.of_models is not None:
+            table[name] = metric.of_models(population, rows.x, rows.y).tolist()
+    return Scores(table[[name for name in known() if name in table]], records)
 
 
 def predictive(models: Sequence[nn.Module], rows: Split) -> dict[str, list[float]]:
-    """Accuracy and F1 of each model."""
+    """Every metric of predictions, one number per model."""
     population = Population(models)
     labels = rows.y.expand(len(population), -1)
     with torch.no_grad(), population.evaluating():
-        logits = population(rows.x.expand(len(population), -1, -1))
-    return {"accuracy": accuracy(logits, labels).tolist(), "f1": f1(logits, labels).tolist()}
+        logits = population(rows.x.expand(len(population), *rows.x.shape))
+    return {
+        name: metric.of_predictions(logits, labels).tolist()
+        for name, metric in known().items()
+        if metric.of_predictions is not None
+    }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from countertrain import models
 from countertrain.constraints import Constraints
-from countertrain.evaluation.protocol import Protocol
+from countertrain.evaluation.protocol import EvaluationProtocol
 from countertrain.runs.modules import Module, build_own_models
 from countertrain.runs.plugins import PluginError, find_plugins, load_plugin
 from countertrain.runs.weighting import weight_classes
@@ -174,9 +174,11 @@ def build_trainer(
     )
 
 
-def build_protocol(settings: "Settings", *, rounds: int, individuals: int, tau: float | None = None) -> Protocol:
+def build_protocol(
+    settings: "Settings", *, rounds: int, individuals: int, tau: float | None = None
+) -> EvaluationProtocol:
     """The evaluation of a run: tau 0.95, or 0.5 (cost of just valid counterfactuals) under constraints."""
-    return Protocol(
+    return EvaluationProtocol(
         rounds=rounds,
         individuals=individuals,
         tau=tau if tau is not None else (0.5 if settings.immutable else 0.95),

@@ -55,7 +55,7 @@ class Run:
         """Measure every model on the test rows by the paper's protocol, and keep the records beside the weights."""
         protocol = build_protocol(self.settings, rounds=rounds, individuals=individuals, tau=tau)
         test = self.data.test
-        scores = measure(self.models, self.settings, self.data, test, protocol, attacked=True, progress=progress)
+        scores = measure(self.models, self.settings, self.data, test, protocol, of_models=True, progress=progress)
         write_text(self.folder / "records.csv", scores.records.to_csv(index=False, float_format="%.6g"))
         return scores
 

@@ -1,7 +1,7 @@
 """Settings as values: typed, frozen, written down as TOML; the paper's symbol stands in each description."""
 
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -9,10 +9,10 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from countertrain.runs.profiles import first_profile, values_of_profile
-from countertrain.tables.sentences import plain, suggestion
+from countertrain.words import explain_mistakes, plain, suggest
 
 __all__ = [
-    "FRAME", "Settings", "SettingsError", "SettingsSource", "check_known", "explain_mistakes", "parse_assignments",
+    "FRAME", "Settings", "SettingsError", "SettingsSource",   "parse_assignments",
     "read_settings", "settings_to_mapping",
 ]  # fmt: skip
 
@@ -33,11 +33,6 @@ class _UnknownNameError(ValueError):
         self.hint = hint
 
 
-def _suggest(name: str, known: Collection[str]) -> str:
-    hint = suggestion(name, known)
-    return hint if hint.startswith("did you mean") else ""
-
-
 def _registered(kind: str) -> Callable[[str], str]:
     """A check that the registry, plug-ins included, has a maker of that name."""
 
@@ -47,7 +42,7 @@ def _registered(kind: str) -> Callable[[str], str]:
         names = list_names(kind)
         if name not in names:
             *most, last = map(repr, names)
-            raise _UnknownNameError(f"must be {', '.join(most)} or {last}", _suggest(name, names))
+            raise _UnknownNameError(f"must be {', '.join(most)} or {last}", suggest(name, names, " ").strip())
         return name
 
     return check
@@ -171,7 +166,11 @@ class Settings(BaseModel):
         The paper's data sets begin with `as-run` and their final settings, any other table with `table`.
         """
         overrides = dict(overrides or {})
-        check_known(overrides, cls.model_fields, "setting {!r}", "`countertrain list settings` shows them all")
+        way_out = "`countertrain list settings` shows them all"
+        unknown = [name for name in overrides if name not in cls.model_fields]
+        if unknown:
+            hints = (f"unknown setting {name!r}; {suggest(name, cls.model_fields, way_out)}" for name in unknown)
+            raise SettingsError(", and ".join(hints))
         profile = overrides.get("profile") or first_profile(data)
         return cls.check({"profile": profile, **values_of_profile(str(profile), data), **overrides, "data": data})
 
@@ -181,7 +180,7 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingsError(explain_mistakes(error)) from error
+            raise SettingsError(explain_mistakes(error, cls.model_fields)) from error
 
     def change(self, **changes: Any) -> Self:
         """The same settings but for some, which are looked at as if they had been given."""
@@ -239,27 +238,3 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = value.strip()
     return parsed
-
-
-def check_known(names: Iterable[str], known: Collection[str], who: str, way_out: str) -> None:
-    """Refuse names that are not known, all of them at once."""
-    said = []
-    for name in names:
-        if name not in known:
-            said.append(f"unknown {who.format(name)}; {_suggest(name, known) or way_out}")
-    if said:
-        raise SettingsError(", and ".join(said))
-
-
-def explain_mistakes(error: ValidationError) -> str:
-    """All that is wrong, one clause for each setting, in one sentence."""
-    clauses: dict[str, str] = {}  # a value that fits no member of a union is one mistake
-    for mistake in error.errors():
-        # without places in a list and members of a union, such as constrained-int
-        name = ".".join(part for part in map(str, mistake["loc"]) if part.isidentifier())
-        said = mistake["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        said = said.replace("greater than or equal to", "at least").replace("Extra inputs", "extra keys")
-        hint = getattr(mistake.get("ctx", {}).get("error"), "hint", "")
-        clause = f"setting {name!r} {said[0].lower()}{said[1:]}; got {mistake['input']!r}{'; ' if hint else ''}{hint}"
-        clauses.setdefault(name, clause if name else said)
-    return ", and ".join(clauses.values())

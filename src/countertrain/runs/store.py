@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -16,13 +14,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from countertrain.files import CheckpointError, read_tensors, write_tensors
+from countertrain.files import CheckpointError, new_folder, read_tensors, write_tensors
 from countertrain.models.deciding import as_one
 from countertrain.runs.registry import OwnCode, make_models
 from countertrain.runs.settings import Settings, settings_to_mapping
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, plain
+from countertrain.tables.schema import Schema
 from countertrain.training.history import EpochRecord, History
+from countertrain.words import plain
 
 if TYPE_CHECKING:
     from countertrain.estimator import CounterfactualClassifier
@@ -68,7 +67,8 @@ def save(classifier: "CounterfactualClassifier", path: Path, *, rows: bool, over
         "encoder.json": classifier.encoder_.to_json(),
         "history.json": _history_to_json(classifier.history_),
     }
-    with _new_folder(path.resolve(), overwrite=overwrite) as folder:
+    _check_place(path, overwrite=overwrite)
+    with new_folder(path) as folder:
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         write_tensors(folder / "weights.safetensors", _weights(classifier.models_), {})
@@ -262,12 +262,9 @@ def _one_sentence(file: Path, way_out: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _new_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A folder to write into, which takes the place of `path` once all is written."""
-    if path.exists() and not path.is_dir():
-        raise FileExistsError(f"{path} is a file; choose another folder")
-    found = {file.name for file in path.iterdir()} if path.exists() else set()
+def _check_place(path: Path, *, overwrite: bool) -> None:
+    """Refuse to write over anything but a classifier, and over one unless told to."""
+    found = {file.name for file in path.iterdir()} if path.is_dir() else set()
     foreign = sorted(found - {*_FILES, _ROWS, _CHECKSUMS})
     if foreign:
         raise FileExistsError(
@@ -275,18 +272,3 @@ def _new_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
         )
     if found and not overwrite:
         raise FileExistsError(f"{path} holds a saved classifier already; save with overwrite=True to replace it")
-    fresh, old = (path.with_name(f".{path.name}.{uuid.uuid4().hex}") for _ in range(2))
-    fresh.mkdir(parents=True)
-    try:
-        yield fresh
-        if path.exists():
-            path.rename(old)
-        try:
-            fresh.rename(path)
-        except OSError:
-            if old.exists():
-                old.rename(path)
-            raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)  # only now that the new one is in its place

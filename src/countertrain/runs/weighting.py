@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from countertrain.tables import Dataset
-from countertrain.tables.sentences import suggestion
 from countertrain.training.objective import Objective, Term, advloss, yloss
+from countertrain.words import suggest
 
 if TYPE_CHECKING:
     from countertrain.runs.settings import Settings
@@ -31,7 +31,7 @@ def class_weights(settings: "Settings", data: Dataset) -> Tensor | None:
         by_name = {str(label): share for label, share in given}
         unknown = [name for name in by_name if name not in data.classes]
         if unknown:
-            raise ValueError(f"class_weight has no class {unknown[0]!r}; {suggestion(unknown[0], data.classes)}")
+            raise ValueError(f"class_weight has no class {unknown[0]!r}; {suggest(unknown[0], data.classes)}")
         weight = torch.tensor([by_name.get(name, 1.0) for name in data.classes], dtype=torch.float64)
     mean = (weight * counts).sum() / counts.sum()
     if weight.min() < 0 or not 0 < mean < math.inf:

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from countertrain.recourse.rendering import as_text
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Boolean, Categorical, Level, Numeric, suggestion
+from countertrain.tables.schema import Boolean, Categorical, Level, Numeric
+from countertrain.words import suggest
 
 __all__ = ["cell", "computable", "example", "one_of", "range_of", "whole"]
 
@@ -105,7 +106,7 @@ def _among(allowed: Sequence[Level], value: Any) -> Level:
     for level in allowed:
         if value == level and isinstance(value, bool) == isinstance(level, bool):  # JSON's true is not 1
             return level
-    raise ValueError(f"cannot be {shown(value)}; {suggestion(value, allowed)}")
+    raise ValueError(f"cannot be {shown(value)}; {suggest(value, allowed)}")
 
 
 def _scalar(value: Any) -> Level:

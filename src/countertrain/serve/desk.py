@@ -19,7 +19,8 @@ from countertrain.recourse.search import RecourseSearch, Request
 from countertrain.serve.answers import Chance, Decision, PredictAnswer, RecourseAnswer, Sample, SampleRow
 from countertrain.serve.questions import Question, RecourseQuestion
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Level, Schema, plain
+from countertrain.tables.schema import Level, Schema
+from countertrain.words import plain
 
 __all__ = ["Desk"]
 

@@ -1,6 +1,5 @@
 """What people ask: request bodies made from the schema of a model, whose every mistake is said in one sentence."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -11,7 +10,8 @@ from countertrain.serve.answers import Problem, Refusal
 from countertrain.serve.cells import cell, computable, example, one_of, range_of, whole
 from countertrain.serve.limits import Limits
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Level, Schema, SchemaError, suggestion
+from countertrain.tables.schema import Level, Schema, SchemaError
+from countertrain.words import say_mistake, suggest
 
 __all__ = ["Question", "RecourseQuestion", "in_words", "question_types"]
 
@@ -98,9 +98,8 @@ def _message(error: Mapping[str, Any], schema: Schema) -> str:
         return "is missing"
     if kind == "extra_forbidden":
         known = schema.names if len(where) > 1 else RecourseQuestion.model_fields
-        return f"is not known; {suggestion(where[-1], known)}"
-    said = str(error["msg"]).removeprefix("Value error, ")
-    return re.sub(r"^(Input|List|Dictionary|Value) should", "must", said)
+        return f"is not known; {suggest(where[-1], known)}"
+    return say_mistake(error)
 
 
 def _place(where: Sequence[str | int]) -> str:

@@ -1,6 +1,5 @@
 """All data sets by name."""
 
-import difflib
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +9,7 @@ from countertrain.tables.frames import breast_cancer, digits, read_csv
 from countertrain.tables.memmap import read_folder
 from countertrain.tables.real import TABLES, mnist, table
 from countertrain.tables.synthetic import SYNTHETIC, make
+from countertrain.words import list_names, suggest
 
 __all__ = ["catalogue", "load"]
 
@@ -43,6 +43,5 @@ def load(name: str | Path, *, target: str | None = None, data_seed: int = 42) ->
         return read_csv(path, target=target, data_seed=data_seed)
     if path.is_dir():
         return read_folder(path, target=target, data_seed=data_seed)
-    near = difflib.get_close_matches(str(name), _LOADERS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_LOADERS)}, or the path of a CSV file"
-    raise ValueError(f"unknown data set {str(name)!r}; {hint}")
+    there = f"there are {list_names(_LOADERS, len(_LOADERS))}, or the path of a CSV file"
+    raise ValueError(f"unknown data set {str(name)!r}; {suggest(name, _LOADERS, there)}")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_float_dtype, is_integer_dtype
 
 from countertrain.tables.columns import Boolean, Categorical, Numeric
-from countertrain.tables.sentences import plain
+from countertrain.words import list_names, plain
 
 __all__ = ["codes", "dtype", "fitted", "merged", "numbers", "series"]
 
@@ -41,9 +41,8 @@ def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np
     unseen = found < 0
     if unseen.any():
         if isinstance(column, Boolean) or column.unseen == "refuse":
-            shown = ", ".join(map(repr, levels[:12])) + (", ..." if len(levels) > 12 else "")
             declare = "" if isinstance(column, Boolean) else ", or declare unseen='fill'"
-            _refuse(column.name, values, unseen, f"be one of {shown}", f"correct it{declare}")
+            _refuse(column.name, values, unseen, f"be one of {list_names(levels)}", f"correct it{declare}")
         found[unseen] = fill
     return found
 

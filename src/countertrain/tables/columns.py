@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from countertrain.constraints import Mutability
-from countertrain.tables.sentences import SchemaError, in_one_sentence, plain, suggestion
+from countertrain.tables.sentences import SchemaError, in_one_sentence
+from countertrain.words import plain, suggest
 
 __all__ = [
     "EXACT",
@@ -198,7 +199,7 @@ class Categorical(BaseModel):
 
     def _check_label(self, who: str, label: str) -> None:
         if label not in self.labels:
-            raise ValueError(f"{who} name {label!r}, which is no level; {suggestion(label, self.labels)}")
+            raise ValueError(f"{who} name {label!r}, which is no level; {suggest(label, self.labels)}")
 
     @property
     def settled(self) -> bool:
@@ -297,7 +298,7 @@ def _check_levels(levels: Sequence[Level], labels: Sequence[str], fill: Level | 
         if twice:
             raise ValueError(f"levels must differ, also when written as texts; {twice[0]!r} is there twice; rename one")
     if fill is not None and fill not in levels:
-        raise ValueError(f"the fill must be one of its levels; got {fill!r}; {suggestion(fill, labels)}")
+        raise ValueError(f"the fill must be one of its levels; got {fill!r}; {suggest(fill, labels)}")
     if fill is not None and "fill" not in policies:
         raise ValueError("a level to fill in needs missing='fill' or, for levels never seen, unseen='fill'")
 
@@ -309,5 +310,5 @@ def _open(name: str, labels: Sequence[str], limits: Range) -> list[str]:
     open_to = [str(plain(limit)) for limit in limits]
     for label in open_to:
         if label not in labels:
-            raise SchemaError(f"the range of column {name!r} names {label!r}, no level; {suggestion(label, labels)}")
+            raise SchemaError(f"the range of column {name!r} names {label!r}, no level; {suggest(label, labels)}")
     return open_to

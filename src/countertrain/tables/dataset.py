@@ -1,6 +1,5 @@
 """A data set as training needs it: three splits in the model's units, and the way back to a person's."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables.encoder import Encoder
+from countertrain.words import suggest
 
 __all__ = ["Dataset", "Split", "hold_out"]
 
@@ -71,9 +71,7 @@ class Dataset:
             columns = [i for i, f in enumerate(self.features) if f == name or f.split("=", 1)[0] == name]
             if not columns:
                 known = list(dict.fromkeys(f.split("=", 1)[0] for f in self.features))
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known[:12])}"
-                raise ValueError(f"{self.name} has no feature {name!r}; {hint}")
+                raise ValueError(f"{self.name} has no feature {name!r}; {suggest(name, known)}")
             found += columns
         return found
 

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from http.client import HTTPResponse
 from pathlib import Path
 
+from countertrain.files import new_file
+
 __all__ = ["DataFileError", "cache_folder", "content", "fetch", "find", "watching_downloads"]
 
 Report = Callable[[str, int, int | None], None]
@@ -55,11 +57,9 @@ def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str 
     """
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{name}.{os.getpid()}"
     try:
-        with _counted(name):
+        with _counted(name), new_file(folder / name) as temporary:
             download(temporary)
-        temporary.replace(folder / name)
     except Exception as error:  # whatever the network, a proxy or the source may do
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DataFileError(
@@ -67,8 +67,6 @@ def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str 
             f"and could not be downloaded from {source} ({why}); put the file into a folder and set {_VARIABLE} to it, "
             "or try again with a network"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return folder / name
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from countertrain.tables.dataset import Dataset, Split, hold_out
+from countertrain.words import suggest
 
 __all__ = [
     "MAX_LEVELS",
@@ -94,7 +95,7 @@ def target_of(path: Path, columns: Sequence[Any], target: str | None) -> str:
     """The column to predict, which is the last one if none is named."""
     target = target or str(columns[-1])
     if target not in columns:
-        raise ValueError(f"{path} has no column {target!r} to predict; there are {', '.join(map(str, columns))}")
+        raise ValueError(f"{path} has no column {target!r} to predict; {suggest(target, columns)}")
     return target
 
 

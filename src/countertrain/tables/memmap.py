@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from countertrain.files import write_text
 from countertrain.tables.dataset import Dataset, Split
 
 __all__ = ["Description", "check_new", "read_folder", "writing"]
@@ -65,9 +66,7 @@ def writing(folder: Path, description: Description) -> Iterator[tuple[NDArray[np
     yield rows, labels
     rows.flush()
     labels.flush()
-    unfinished = folder / ".description.json"
-    unfinished.write_text(json.dumps(asdict(description), indent=1), encoding="utf-8")
-    unfinished.replace(folder / "description.json")
+    write_text(folder / "description.json", json.dumps(asdict(description), indent=1))
 
 
 def read_folder(folder: Path, *, target: str | None = None, data_seed: int = 42) -> Dataset:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from countertrain.tables.dataset import Dataset, Split, hold_out
 from countertrain.tables.downloads import DataFileError, content, fetch, find
 from countertrain.tables.frames import assemble
+from countertrain.words import suggest
 
 __all__ = ["TABLES", "load_frame", "mnist", "table"]
 
@@ -75,7 +76,7 @@ def table(name: str, *, data_seed: int = 42) -> Dataset:
 def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
     """The rows of a named table in people's units, with names for codes, and the class of each row by name."""
     if name not in TABLES:
-        raise ValueError(f"{name!r} is not the name of a table; there are {', '.join(TABLES)}")
+        raise ValueError(f"{name!r} is not the name of a table; {suggest(name, TABLES)}")
     spec = TABLES[name]
     frame, _ = _found(spec)
     rows = frame.drop(columns=spec.target)

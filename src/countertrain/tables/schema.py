@@ -23,7 +23,8 @@ from countertrain.tables.columns import (
     Numeric,
     Range,
 )
-from countertrain.tables.sentences import SchemaError, in_one_sentence, plain, suggestion
+from countertrain.tables.sentences import SchemaError, in_one_sentence
+from countertrain.words import plain, suggest
 
 __all__ = [
     "MISSING",
@@ -37,8 +38,6 @@ __all__ = [
     "SchemaError",
     "as_frame",
     "check_names",
-    "plain",
-    "suggestion",
 ]
 
 
@@ -152,7 +151,7 @@ def check_names(names: Sequence[str], known: Collection[str]) -> Sequence[str]:
         raise TypeError(f"columns are named in a list; got the text {names!r}; write [{names!r}]")
     for name in names:
         if name not in known:
-            raise SchemaError(f"there is no column {name!r}; {suggestion(name, known)}")
+            raise SchemaError(f"there is no column {name!r}; {suggest(name, known)}")
     return names
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from countertrain.words import suggest
+
 __all__ = ["EpochRecord", "History"]
 
 
@@ -62,5 +64,5 @@ class History:
         found = [record.metrics[metric] for record in self.records if metric in record.metrics]
         if not found:
             known = sorted({name for record in self.records for name in record.metrics})
-            raise KeyError(f"no metric {metric!r} in this history; there are {', '.join(known) or 'none'}")
+            raise KeyError(f"no metric {metric!r} in this history; {suggest(metric, known)}")
         return found

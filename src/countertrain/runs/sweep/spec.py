@@ -9,7 +9,8 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from countertrain.runs.settings import Settings, SettingsError, check_known, explain_mistakes
+from countertrain.runs.settings import Settings, SettingsError
+from countertrain.words import explain_mistakes, suggest
 
 __all__ = ["Evaluation", "Sweep"]
 
@@ -51,7 +52,7 @@ class Sweep(BaseModel):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            raise SettingsError(explain_mistakes(error)) from error
+            raise SettingsError(explain_mistakes(error, cls.model_fields)) from error
 
     def runs(self) -> dict[str, Settings]:
         """All runs, each under a name that the same settings and evaluation always have."""
@@ -81,9 +82,7 @@ class Sweep(BaseModel):
 
 def _check_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
     for key in given:
-        otherwise = (
-            "settings belong under [fixed] or [grid]"
-            if key in Settings.model_fields
-            else f"there are {', '.join(known)}"
-        )
-        check_known([key], known, f"key {{!r}} in {where}", otherwise)
+        if key in known:
+            continue
+        hint = "settings belong under [fixed] or [grid]" if key in Settings.model_fields else None
+        raise SettingsError(f"unknown key {key!r} in {where}; {suggest(key, known, hint)}")

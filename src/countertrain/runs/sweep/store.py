@@ -1,22 +1,17 @@
 """Where a sweep leaves its results: a folder, or an fsspec URL; one small file a run, whole or not at all."""
 
 import json
-import os
-import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
-from countertrain.files import write_bytes
+from countertrain.files import LOCK, Writer, in_use, locked, write_text
 
 __all__ = ["Store", "SweepError"]
-
-_LOCK = "driver.lock"
 
 
 class SweepError(ValueError):
@@ -40,13 +35,13 @@ class Store:
 
     def write(self, name: str, content: str) -> None:
         """Write a file under a temporary name and rename it; object stores show none before it is whole."""
-        with self._explain_errors():
+        with self._explained():
             if self.folder is None:
                 self._fs.pipe_file(self._path(name), content.encode())
             else:
                 path = self.folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(path, content.encode())
+                write_text(path, content)
 
     def write_run(self, key: str, kept: dict[str, Any]) -> None:
         """Keep what a run gave."""
@@ -75,72 +70,39 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Be the only driver of this sweep; the lock of a driver that has died on this machine is taken over.
 
-        Should two take over in the same instant, runs are computed twice but none is written half or lost.
+        Should two take over at a URL in the same instant, runs are computed twice but none is written half or lost.
         """
-        mine = json.dumps(
-            {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-        )
-        try:
-            self._create(_LOCK, mine)
-        except FileExistsError:
-            self._refuse_if_held()
-            with self._explain_errors():
-                self._fs.rm_file(self._path(_LOCK))
-            self._create(_LOCK, mine)
+        if self.folder is not None:
+            with ExitStack() as stack:
+                with self._explained():
+                    stack.enter_context(locked(self.folder))
+                yield
+            return
+        path, mine = self._path(LOCK), Writer.here().to_json().encode()
+        with self._explained():
+            try:
+                self._fs.pipe_file(path, mine, mode="create")
+            except FileExistsError:
+                writer = Writer.from_json(self._fs.cat_file(path))
+                if writer is None or not writer.has_ended:
+                    raise in_use(self.url, writer, path) from None
+                self._fs.pipe_file(path, mine)
         try:
             yield
         finally:
             with suppress(OSError):
-                self._fs.rm_file(self._path(_LOCK))
-
-    def _create(self, name: str, content: str) -> None:
-        """Write a file that is not there yet, else FileExistsError."""
-        with self._explain_errors():
-            if self.folder is None:
-                self._fs.pipe_file(self._path(name), content.encode(), mode="create")
-            else:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                with (self.folder / name).open("x", encoding="utf-8") as file:
-                    file.write(content)
-
-    def _refuse_if_held(self) -> None:
-        path = self._path(_LOCK)
-        try:
-            holder = json.loads(self._fs.cat_file(path))
-            if holder["host"] == socket.gethostname() and not _is_alive(holder["pid"]):
-                return
-            who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-        except (OSError, ValueError, KeyError):
-            who = "a driver that has only just begun"
-        raise SweepError(
-            f"{self.url} is in use by {who}; wait for it, choose another --out, or delete {path} if it no longer runs"
-        )
+                self._fs.rm_file(path)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         """A disk that is full or may not be written to is said in one sentence."""
         try:
             yield
-        except FileExistsError:
-            raise
         except OSError as error:
             raise SweepError(
                 f"cannot write to {self.url} ({error.strerror or error}); finished runs are kept, go on with the same "
                 "command when that is mended, or choose another --out"
             ) from error
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine still runs (on Windows it cannot be asked without ending it)."""
-    if os.name == "nt":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is somebody else's
-        return True
-    return True

@@ -8,9 +8,14 @@ from typing import Self
 
 import numpy as np
 
-__all__ = ["METRICS", "Bound", "Goal"]
+from countertrain.evaluation.metrics import known
 
-METRICS = ("ip", "ip_star", "cost", "validity", "accuracy", "f1")
+__all__ = ["Bound", "Goal", "tunable"]
+
+
+def tunable() -> list[str]:
+    """The metrics that every trial is measured by: all but those of models, which are too dear."""
+    return [name for name, metric in known().items() if metric.of_models is None]
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,10 @@ class Bound:
     def parse(cls, text: str) -> Self:
         """`METRIC >= NUMBER`, or `METRIC >= bl - NUMBER`."""
         found = re.fullmatch(r"\s*(\w+)\s*(>=|<=)\s*(bl)?\s*([+-]?\s*[\d.]+)?\s*", text)
-        if found is None or found[1] not in METRICS or not (found[3] or found[4]):
+        if found is None or found[1] not in tunable() or not (found[3] or found[4]):
             raise ValueError(
                 f"a constraint reads like 'accuracy >= bl - 0.01' or 'validity >= 0.9', with one of "
-                f"{', '.join(METRICS)}; got {text!r}"
+                f"{', '.join(tunable())}; got {text!r}"
             )
         return cls(found[1], found[2] == ">=", bool(found[3]), float((found[4] or "0").replace(" ", "")))
 
@@ -47,9 +52,9 @@ class Goal:
     bounds: tuple[Bound, ...] = (Bound("accuracy", at_least=True, relative=True, offset=-0.01),)
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.minimise if name not in METRICS]
-        if unknown or not self.minimise:
-            raise ValueError(f"minimise takes one or more of {', '.join(METRICS)}; got {', '.join(self.minimise)!r}")
+        lower = [name for name in tunable() if known()[name].better == "lower"]
+        if not self.minimise or not set(self.minimise) <= set(lower):
+            raise ValueError(f"minimise takes one or more of {', '.join(lower)}; got {', '.join(self.minimise)!r}")
 
     def loss(self, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> float:
         """One number for choosing among good trials: the mean of the ratios to the conventional model."""

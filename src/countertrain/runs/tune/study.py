@@ -15,7 +15,7 @@ import pandas as pd
 
 from countertrain.runs.registry import VARYING, load_data
 from countertrain.runs.settings import Settings
-from countertrain.runs.tune.goal import METRICS, Goal
+from countertrain.runs.tune.goal import Goal, tunable
 from countertrain.runs.tune.judge import Judge, Measured
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def _summarise(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
             {
                 "trial": trial.number,
                 **{name: getattr(run, name) for name in (*space.ranges, *space.choices)},
-                **{name: metrics[name] for name in METRICS},
+                **{name: metrics.get(name) for name in tunable()},
                 "bl_accuracy": baseline["accuracy"],
                 **{f"{m} reduction": 100 * (1 - metrics[m] / baseline[m]) for m in goal.minimise},
                 "epoch": trial.user_attrs.get(_EPOCH, run.epochs),  # studies of before had no rungs

@@ -1,7 +1,8 @@
 """Adult with the authors' slip at test time: the number `education-num` counted among the columns of `education`.
 
 Their program finds one-hot groups by substrings of column names. Needs the models that `python -m reproduction table1
---datasets adult` leaves under runs/paper. Writes results/paper/why-adult.{csv,md,tex}.
+--datasets adult` leaves under runs/paper. Writes results/paper/why-adult.{csv,md,tex}: `python -m
+reproduction.why_adult`.
 """
 
 from dataclasses import replace
@@ -10,12 +11,14 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from countertrain.cli.console import console, frame_table
 from countertrain.evaluation.comparison import compare
 from countertrain.runs.measure import measure
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.run import Run, open_run
 from reproduction.published import TABLE1
-from reproduction.tables import LABELS, write_table
+from reproduction.tables import paper_label
+from reproduction.writing import write_table
 
 ROUNDS = 10
 
@@ -44,7 +47,7 @@ def main() -> None:
             for reduction in compare(records[0], records[1], metrics):
                 rows.append(
                     {
-                        "metric": LABELS[reduction.metric],
+                        "metric": paper_label(reduction.metric),
                         "evaluation": name,
                         "published": TABLE1["adult", reduction.metric].percent,
                         "reduction": reduction.percent,
@@ -53,7 +56,7 @@ def main() -> None:
                 )
     frame = pd.DataFrame(rows)
     write_table("why-adult", frame, Path("results/paper"))
-    print(frame.to_string(index=False))
+    console.print(frame_table("Adult, evaluated both ways", frame))
 
 
 if __name__ == "__main__":
