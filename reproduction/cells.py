@@ -13,9 +13,9 @@ from countertrain.evaluation.attribution import sensitivity
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.files import write_bytes, write_text
 from countertrain.models.population import Population
+from countertrain.runs.measure import Scores, measure
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.run import Run, train
-from countertrain.runs.scores import predictive
 from countertrain.runs.settings import Settings
 from countertrain.tables import load
 
@@ -120,20 +120,20 @@ def compute_cell(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
     run = train(settings, runs / cell.profile / f"{cell.name}-{effort.n_seeds}", resume=True)
     individuals = effort.individuals_of(cell.data)
     protocol = build_protocol(settings, rounds=effort.rounds, individuals=individuals)
-    records = run.evaluate(protocol)
+    measured = measure(run.models, settings, run.data, run.data.test, protocol)
     scores = {
         "settings": settings.model_dump(mode="json"),
         "effort": [effort.n_seeds, effort.rounds, individuals],
         "environment": json.loads((run.folder / "environment.json").read_text(encoding="utf-8")),
         "train_seconds": round(sum(record.seconds for record in run.history()), 2),
         "mature": [round(v, 4) for v in run.history()[-1].metrics.get("mature", [])],
-        **_predictive(run),
+        **_predict(run, measured),
     }
     if cell.variant == "protected":
         scores["sensitivity"] = _sensitivity(run, effort.rounds)
     folder = _folder(cell, results)
     folder.mkdir(parents=True, exist_ok=True)
-    text = records.to_csv(index=False, float_format="%.5g")
+    text = measured.records.to_csv(index=False, float_format="%.5g")
     write_bytes(folder / f"{cell.name}.csv.gz", gzip.compress(text.encode(), mtime=0))
     write_text(folder / f"{cell.name}.json", json.dumps(scores) + "\n")
 
@@ -145,9 +145,10 @@ def compute_pooled(cell: Cell, effort: Effort, results: Path, runs: Path) -> Non
         return
     settings = cell.settings(effort)
     run = train(settings, runs / cell.profile / f"{cell.name}-{effort.n_seeds}", resume=True)
-    records = run.evaluate(replace(build_protocol(settings, rounds=1, individuals=POOLED), pooled=True))
+    protocol = replace(build_protocol(settings, rounds=1, individuals=POOLED), pooled=True)
+    pooled = measure(run.models, settings, run.data, run.data.test, protocol).table["ip_star"].tolist()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({"ip_star_pooled": records.groupby("model")["ip_star"].mean().tolist()}) + "\n")
+    write_text(path, json.dumps({"ip_star_pooled": pooled}) + "\n")
 
 
 def read_pooled(cell: Cell, results: Path) -> list[float] | None:
@@ -177,10 +178,10 @@ def _is_stored(cell: Cell, settings: Settings, effort: Effort, results: Path) ->
     return Settings.model_validate(result.scores["settings"]) == settings and bool(result.scores["effort"] == wanted)
 
 
-def _predictive(run: Run) -> dict[str, Any]:
+def _predict(run: Run, measured: Scores) -> dict[str, Any]:
     """Accuracy, F1, and accuracy under attack for each model; (models, epsilons) for the attacks."""
     population, test = Population(run.models), run.data.test
-    scores: dict[str, Any] = {**predictive(run.models, test)}
+    scores: dict[str, Any] = {name: measured.table[name].tolist() for name in ("accuracy", "f1")}
     if not run.settings.immutable:
         some = slice(_ATTACKED // run.data.n_features)
         for attack in ("fgsm", "pgd"):

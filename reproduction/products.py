@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from countertrain.demo.proof import figure_1, proof_of_concept
+from countertrain.runs.profiles import TUNED
 from countertrain.runs.run import Run, open_run
-from countertrain.runs.settings import TUNED
 from countertrain.runs.work import Task
 from reproduction import figures
 from reproduction.cells import (

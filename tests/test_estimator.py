@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,13 @@ from torch import Tensor, nn
 from countertrain import estimator
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.models.architectures import Ensemble
-from countertrain.runs import fitting
+from countertrain.models.deciding import logits_of
+from countertrain.runs.fitting import make_dataset
+from countertrain.runs.registry import batch_size_for, build_trainer
+from countertrain.runs.settings import Settings
+from countertrain.runs.weighting import class_weights, weight_term
 from countertrain.search.generators import generic
+from countertrain.tables import Dataset, Split, load
 from countertrain.tables.schema import Schema
 from countertrain.testing import check_term
 from countertrain.training.ct import advloss, div, yloss
@@ -37,6 +43,14 @@ IRIS = load_iris(return_X_y=True)
 def weights(classifier: CounterfactualClassifier) -> Tensor:
     """All weights of a fitted classifier as one vector."""
     return torch.cat([p.detach().flatten() for model in classifier.models_ for p in model.parameters()])
+
+
+def as_dataset(classifier: CounterfactualClassifier) -> Dataset:
+    """The training rows as the classifier itself sees them."""
+    x = torch.from_numpy(classifier.encoder_.encode(X)).float()
+    codes = torch.from_numpy(np.searchsorted(classifier.classes_, Y))
+    stream = np.random.RandomState(0)
+    return make_dataset(classifier.settings_, classifier.encoder_, x, codes, classifier.classes_, stream)
 
 
 IMMATURE = pytest.mark.filterwarnings("ignore:only .* counterfactuals reached")  # which is beside the point here
@@ -138,14 +152,16 @@ def test_class_weights_draw_decisions_to_a_class_whatever_their_scale() -> None:
 def test_losses_against_true_classes_are_weighted_and_others_are_not() -> None:
     weight = torch.tensor([1.0, 2.0, 4.0])
     for term in (yloss, advloss):
-        check_term(fitting.weighted(term, weight))
-    assert fitting.weighted(div, weight) is div
+        check_term(weight_term(term, weight))
+    assert weight_term(div, weight) is div
     group = Group(torch.zeros(1, 6, 1), torch.tensor([[1, 0]]), torch.zeros(1, 4), None)
     losses, nothing = torch.tensor([[3.0, 5.0]]), torch.zeros(1, 0)
     state = TermState(nothing, torch.tensor([[0, 2]]), losses, group, 10 * losses, nothing, nothing)
-    assert fitting.weighted(yloss, weight)(state).tolist() == [(1 * 3 + 4 * 5) / 2]
-    assert fitting.weighted(advloss, weight)(state).tolist() == [(2 * 30 + 1 * 50) / 2]
-    scaled = fitting.class_weights({"a": 3, "b": 1}, np.array(["a", "b"]), np.array([0, 1, 1, 1]))
+    assert weight_term(yloss, weight)(state).tolist() == [(1 * 3 + 4 * 5) / 2]
+    assert weight_term(advloss, weight)(state).tolist() == [(2 * 30 + 1 * 50) / 2]
+    rows = Split(torch.zeros(4, 2), torch.tensor([0, 1, 1, 1]))
+    data = replace(load("moons"), train=rows, classes=("a", "b"))
+    scaled = class_weights(Settings.resolve("moons", {"class_weight": {"a": 3, "b": 1}}), data)
     assert scaled is not None
     assert scaled.tolist() == [2, pytest.approx(2 / 3)]
 
@@ -179,9 +195,9 @@ def test_an_ensemble_is_one_population_and_its_probabilities_are_the_mean() -> N
     assert len(classifier.history_["train_loss"][0]) == len(classifier.models_) == 3
     assert isinstance(classifier.ensemble_, Ensemble)
     x = torch.from_numpy(classifier.encoder_.encode(X)).float()
-    each = torch.stack([fitting.logits_of(model, x).softmax(-1) for model in classifier.models_])
+    each = torch.stack([logits_of(model, x).softmax(-1) for model in classifier.models_])
     np.testing.assert_allclose(classifier.predict_proba(X), each.mean(0), atol=1e-6)
-    np.testing.assert_allclose(fitting.logits_of(classifier.ensemble_, x).exp(), each.mean(0), atol=1e-6)
+    np.testing.assert_allclose(logits_of(classifier.ensemble_, x).exp(), each.mean(0), atol=1e-6)
     assert each.std(0).max() > 0.01
     one = quick().fit(X, Y)
     assert one.ensemble_ is one.models_[0]
@@ -223,14 +239,14 @@ def test_objectives_and_generators_go_by_name_or_are_given() -> None:
 def test_parameters_reach_the_trainer() -> None:
     classifier = quick(n_ce=20, batch_size=17, lambda_div=0.2, lambda_adv=0.3, lambda_reg=0.4, n_neighbours=5, tau=0.6)
     classifier.fit(X, Y)
-    x = torch.from_numpy(classifier.encoder_.encode(X)).float()
-    trainer = fitting.build_trainer(classifier, classifier.encoder_, x, None, [3])
+    trainer = build_trainer(classifier.settings_, as_dataset(classifier))
     assert {name: share for name, (share, _) in trainer.objective.terms.items()} == {
         "yloss": 1.0, "div": 0.2, "advloss": 0.3, "ridge": 0.4
     }  # fmt: skip
     assert (trainer.n_ce, trainer.batch_size, trainer.n_neighbours, trainer.shuffle) == (20, 17, 5, True)
     assert (trainer.generator.tau, trainer.generator.n_steps, trainer.generator.rule.step_size) == (0.6, 10, 0.1)
-    assert [fitting.batch_size_for(n) for n in (20, 1919, 6400, 10**6)] == [30, 30, 100, 1000]
+    auto = quick().resolve()
+    assert [batch_size_for(auto, n) for n in (20, 1919, 6400, 10**6)] == [30, 30, 100, 1000]
 
 
 def test_fit_warns_where_hardly_any_counterfactual_matures_and_says_the_way_out() -> None:
@@ -248,7 +264,7 @@ def test_fit_warns_where_hardly_any_counterfactual_matures_and_says_the_way_out(
 def test_categories_change_as_wholes_while_it_trains_and_immutable_ones_do_not() -> None:
     classifier = quick(immutable=["member"], tau=0.95).fit(X, Y)
     x = torch.from_numpy(classifier.encoder_.encode(X)).float()
-    trainer = fitting.build_trainer(classifier, classifier.encoder_, x, None, [0])
+    trainer = build_trainer(classifier.settings_, as_dataset(classifier))
     found = trainer.generator(
         classifier.ensemble_, x, torch.zeros(len(x), dtype=torch.int64), constraints=trainer.constraints
     )
@@ -300,25 +316,26 @@ def test_recourse_is_searched_for_the_fitted_classifier() -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        (
-            {"objective": "ctt"},
-            "objective must be one of ct, bl, ar, cd, or a countertrain Objective; got 'ctt'; did you",
-        ),
-        ({"objective": None}, "objective must be one of"),
+        ({"objective": "ctt"}, "'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'ctt'; did you mean 'ct'?"),
+        ({"objective": 3}, "'objective' must be a valid string; got 3"),
         ({"generator": "ecco"}, "did you mean 'eccco'?"),
-        ({"epochs": -1}, "epochs must be at least 0; got -1"),
-        ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
+        ({"epochs": -1}, "setting 'epochs' must be at least 0; got -1"),
+        ({"batch_size": 0}, "setting 'batch_size' must be at least 1; got 0"),
         ({"n_ce": 10**6}, "n_ce must be at most the number of training rows, 240"),
         ({"n_models": 0}, "n_models must be at least 1; got 0"),
-        ({"patience": 0}, "patience must be at least 1; got 0"),
-        ({"learning_rate": 0}, "learning_rate must be a number above 0; got 0"),
-        ({"step_size": -1}, "step_size must be a number above 0; got -1"),
-        ({"lambda_div": -1}, "lambda_div must be a number from 0 upwards; got -1"),
-        ({"tau": 1}, "tau must lie strictly between 0 and 1; got 1"),
-        ({"validation_fraction": 1.5}, "validation_fraction must lie strictly between 0 and 1; got 1.5"),
+        (
+            {"tau": 1, "epochs": -1},
+            "'epochs' must be at least 0; got -1, and setting 'tau' must be less than 1",
+        ),
+        ({"patience": 0}, "setting 'patience' must be at least 1; got 0"),
+        ({"learning_rate": 0}, "setting 'learning_rate' must be greater than 0; got 0"),
+        ({"step_size": -1}, "setting 'step_size' must be greater than 0; got -1"),
+        ({"lambda_div": -1}, "setting 'lambda_div' must be at least 0; got -1"),
+        ({"tau": 1}, "setting 'tau' must be less than 1; got 1"),
+        ({"validation_fraction": 1.5}, "setting 'validation_fraction' must be less than 1; got 1.5"),
         ({"early_stopping": True, "validation_fraction": 0.001}, "early_stopping cannot hold out 0.001 of 240 rows"),
-        ({"hidden": 32}, r"hidden lists the units of each hidden layer, such as (32,) or (64, 32); got 32"),
-        ({"hidden": (8, 0)}, "hidden lists the units"),
+        ({"hidden": 32}, r"'hidden' lists the units of each hidden layer, such as (32,) or (64, 32); got 32"),
+        ({"hidden": (8, 0)}, "'hidden' lists the units"),
         ({"immutable": ["aeg"]}, "there is no column 'aeg'; did you mean 'age'?"),
         ({"immutable": ["age"], "increase": ["age"]}, "column 'age' is listed twice"),
         ({"increase": ["job"]}, "needs levels in an order"),
@@ -392,3 +409,52 @@ def test_a_second_fit_that_fails_leaves_the_first_one_usable() -> None:
         with pytest.raises(ValueError, match=said):
             classifier.set_params(objective=objective).fit(X[:50], labels)
         assert np.array_equal(classifier.predict_proba(X), before)
+
+
+@IMMATURE
+def test_settings_of_a_file_a_mapping_or_an_object_are_begun_with_and_arguments_win(tmp_path: Any) -> None:
+    chosen = Settings.resolve("people.csv", {"tau": 0.7, "lambda_div": 0.05, "seeds": [4, 9], "immutable": ["age"]})
+    (tmp_path / "chosen.toml").write_text(chosen.to_toml())
+    ends = []
+    for source in (str(tmp_path / "chosen.toml"), tmp_path / "chosen.toml", chosen, chosen.model_dump()):
+        classifier = CounterfactualClassifier(settings=source, epochs=2, tau=0.6).fit(X, Y)
+        assert classifier.settings_ == chosen.change(data="frame", epochs=2, tau=0.6)
+        assert classifier.encoder_.schema["age"].mutability == "none"
+        assert len(classifier.models_) == 2
+        ends.append(weights(classifier))
+    assert all(torch.equal(end, ends[0]) for end in ends)  # the seeds are those of the settings
+    assert not torch.equal(
+        weights(CounterfactualClassifier(settings=chosen, epochs=2, tau=0.6, random_state=1).fit(X, Y)), ends[0]
+    )
+    some = CounterfactualClassifier(settings={"tau": 0.7, "epsilon": 0.1, "profile": "as-written"}).resolve()
+    assert (some.tau, some.epsilon, some.step_size, some.n_neighbours) == (0.7, 0.1, 0.25, 1)
+    assert len(CounterfactualClassifier(settings=chosen, n_models=3, epochs=0).fit(X, Y).models_) == 3
+
+
+@IMMATURE
+def test_settings_are_cloned_searched_and_saved_with_the_classifier(tmp_path: Any) -> None:
+    settings = {"tau": 0.7, "epochs": 1, "class_weight": {"granted": 2}}
+    original = CounterfactualClassifier(settings=settings, random_state=0)
+    assert clone(original).settings == settings
+    search = GridSearchCV(original, {"settings": [settings, {"epochs": 0}], "tau": [None, 0.6]}, cv=2).fit(X, Y)
+    assert {search.best_estimator_.settings_.tau} <= {0.5, 0.6, 0.7}
+    original.fit(X, Y).save(tmp_path / "model")
+    loaded = CounterfactualClassifier.load(tmp_path / "model")
+    assert loaded.settings_ == original.settings_
+    assert loaded.resolve() == original.resolve()
+    assert np.array_equal(loaded.predict_proba(X), original.predict_proba(X))
+
+
+def test_columns_that_settings_drop_are_left_out() -> None:
+    classifier = quick(settings={"drop": ["debt", "spare"]}, epochs=0).fit(X, Y)
+    assert "debt" not in classifier.encoder_.schema.names
+    assert np.array_equal(classifier.predict(X), classifier.predict(X.drop(columns="debt")))
+
+
+def test_settings_that_cannot_be_used_are_refused(tmp_path: Any) -> None:
+    with pytest.raises(TypeError, match="settings must be the path of a TOML file, a mapping or Settings; got int"):
+        quick(settings=3).fit(X, Y)
+    with pytest.raises(ValueError, match=r"there is no file .*none.toml"):
+        quick(settings=tmp_path / "none.toml").fit(X, Y)
+    with pytest.raises(ValueError, match=r"unknown setting 'tua'; did you mean 'tau'\?"):
+        quick(settings={"tua": 0.5}).fit(X, Y)

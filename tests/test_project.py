@@ -31,8 +31,8 @@ def test_a_fifth_of_the_rows_is_held_out_and_both_models_come_back_from_the_fold
     project = Project.open(folder / "m")
     assert len(project.test) == 60
     assert project.classifier.encoder_.schema["age"].mutability == "none"
-    assert project.baseline.objective == "bl"
-    assert project.classifier.objective == "ct"
+    assert project.baseline.settings_.objective == "bl"
+    assert project.classifier.settings_.objective == "ct"
     both = [model.predict(project.rows) for model in (project.classifier, project.baseline)]
     assert set(both[0]) <= {"granted", "refused"}
     assert project.classifier.score(project.rows, project.test["decision"]) > 0.5

@@ -61,10 +61,14 @@ class _Settings(BaseModel):
     ("given", "said"),
     [
         ({"tau": -1}, "setting 'tau' must be greater than 0; got -1"),
-        ({"tau": 1, "hidden": [3, 0]}, "setting 'hidden' must be greater than or equal to 1; got 0"),
+        ({"tau": 1, "hidden": [3, 0]}, "setting 'hidden' must be at least 1; got 0"),
         ({"tau": 1, "hidden": []}, "setting 'hidden' must have at least 1 item after validation, not 0; got []"),
         ({}, "setting 'tau' is missing"),
         ({"taus": 1}, "unknown setting 'taus'; did you mean 'tau'?"),  # which is why tau is missing, too
+        (
+            {"tau": -1, "hidden": [0]},
+            "setting 'tau' must be greater than 0; got -1, and setting 'hidden' must be at least 1; got 0",
+        ),
         ({"tau": 1, "xyzzy": 1}, "unknown setting 'xyzzy'; there are 'tau', 'hidden'"),
     ],
 )

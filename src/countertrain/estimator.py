@@ -15,12 +15,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
+from countertrain.models.deciding import as_one, logits_of
 from countertrain.runs import callbacks, export, fitting, store
+from countertrain.runs.measure import Training
+from countertrain.runs.modules import Module
+from countertrain.runs.registry import OwnCode
+from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, SchemaError, as_frame, check_names
+from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.training.history import History
-from countertrain.training.methods import Method
+from countertrain.training.method import Method
 from countertrain.words import plain
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ __all__ = ["CounterfactualClassifier"]
 
 Table = pd.DataFrame | NDArray[Any]
 """Rows with named columns, or an array of them in the order of the schema."""
+_OWN = Method | Generator
 _REFERENCE_ROWS = 10_000  # of each class: what recourse is compared with, and what is saved with a model
 
 
@@ -38,7 +44,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     Rows come as a DataFrame (numbers, texts, truth values) or as an array of numbers, labels as any type.
 
-    Its parameters:
+    What is left out is what `settings` say: the path of a settings.toml or chosen.toml, a mapping, or Settings; or else
+    the profile `table`. Its other parameters:
 
     - `schema`: what the columns mean; inferred from the training rows if left out. Give one where not every level of a
       column is sure to be among them, as in cross-validation.
@@ -47,23 +54,28 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `objective`: "ct" for counterfactual training, "ar" or "cd" for one half of it, "bl" for a conventional network;
       or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
-    - `hidden`: units of each hidden layer.
+    - `hidden`: units of each hidden layer, (32,).
     - `module`: a network of your own: an nn.Module, which is copied and goes on from the weights that it has, or a
       callable (n_features, n_classes) that makes one.
-    - `n_models`: networks that are trained together and decide by the mean of their probabilities.
-    - `epochs`, `batch_size`, `learning_rate`: of the training; batches have 30 to 1000 rows, by the size of the table.
-    - `n_ce`: counterfactuals searched an epoch; 1000, or all rows if there are fewer.
-    - `lambda_div`, `lambda_adv`, `lambda_reg`: weights of divergence, adversarial loss and ridge in the objective.
-    - `tau`, `n_steps`, `step_size`: the probability to reach in the search, its most steps, and their size. Only
-      counterfactuals that get there teach the model anything by divergence; where hardly any do, `fit` warns.
-    - `n_neighbours`: a counterfactual is contrasted with the nearest of so many random rows of its target class.
+    - `n_models`: networks that are trained together and decide by the mean of their probabilities; one per seed of the
+      settings.
+    - `epochs`, `batch_size`, `learning_rate`: of the training, 100 and 0.001; batches have 30 to 1000 rows, by the size
+      of the table.
+    - `n_ce`: counterfactuals searched per epoch; 1000, or all rows if there are fewer.
+    - `lambda_div`, `lambda_adv`, `lambda_reg`: weights of divergence (0.2), adversarial loss (0.25) and ridge (0.1).
+    - `tau`, `n_steps`, `step_size`: the probability to reach in the search (0.5), its most steps (30), and their size
+      (0.1). Only counterfactuals that get there teach the model anything by divergence; where hardly any do, `fit`
+      warns.
+    - `n_neighbours`: a counterfactual is contrasted with the nearest of so many (16) random rows of its target class.
     - `class_weight`: "balanced", or a weight by label, of which only the ratios matter; 1 where a label is left out.
-    - `early_stopping`: hold out a `validation_fraction` of the rows, stop once their loss has not fallen for `patience`
-      epochs, and keep the best weights.
-    - `random_state`: the same integer gives the same classifier.
+    - `early_stopping`: hold out a `validation_fraction` (0.1) of the rows, stop once their loss has not fallen for
+      `patience` (10) epochs, and keep the best weights.
+    - `random_state`: the same integer gives the same classifier; without one, the seeds of the settings, if they have
+      any, are used.
     - `verbose`: show a bar while it trains.
     """
 
+    settings_: Settings
     classes_: NDArray[Any]  # (K,)
     encoder_: Encoder
     models_: list[nn.Module]
@@ -76,33 +88,35 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self,
         schema: Schema | None = None,
         *,
-        immutable: Sequence[str] = (),
-        increase: Sequence[str] = (),
-        decrease: Sequence[str] = (),
-        objective: Literal["ct", "bl", "ar", "cd"] | Method = "ct",
-        generator: Literal["eccco", "generic", "revise"] | Generator = "eccco",
-        hidden: Sequence[int] = (32,),
-        module: fitting.Module | None = None,
-        n_models: int = 1,
-        epochs: int = 100,
+        settings: SettingsSource | None = None,
+        immutable: Sequence[str] | None = None,
+        increase: Sequence[str] | None = None,
+        decrease: Sequence[str] | None = None,
+        objective: str | Method | None = None,
+        generator: str | Generator | None = None,
+        hidden: Sequence[int] | None = None,
+        module: Module | None = None,
+        n_models: int | None = None,
+        epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         n_ce: int | None = None,
-        lambda_div: float = 0.2,
-        lambda_adv: float = 0.25,
-        lambda_reg: float = 0.1,
-        tau: float = 0.5,
-        n_steps: int = 30,
-        step_size: float = 0.1,
-        n_neighbours: int = 16,
+        lambda_div: float | None = None,
+        lambda_adv: float | None = None,
+        lambda_reg: float | None = None,
+        tau: float | None = None,
+        n_steps: int | None = None,
+        step_size: float | None = None,
+        n_neighbours: int | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 10,
+        early_stopping: bool | None = None,
+        validation_fraction: float | None = None,
+        patience: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
         self.schema = schema
+        self.settings = settings
         self.immutable = immutable
         self.increase = increase
         self.decrease = decrease
@@ -131,29 +145,65 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X, a DataFrame or an array (n, columns), and their labels y (n,)."""
-        self._check_parameters()
+        settings = self.resolve()
         table, labels = self._training_rows(X, y)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"y must hold at least two classes; its {len(labels)} rows are all of one class, {plain(classes[0])!r}"
             )
-        encoder = Encoder.fit(self._schema_of(table), table)
-        x = encoder.tensor(table)  # (n, D)
-        rng = check_random_state(self.random_state)
-        weight = fitting.class_weights(self.class_weight, classes, codes)
-        self.models_, self.history_ = self._train(encoder, x, torch.from_numpy(codes), weight, rng)
-        fitting.warn_if_immature(self.objective, self.history_)
-        self.ensemble_ = fitting.as_one(self.models_)
-        self.encoder_, self.classes_ = encoder, classes
+        if isinstance(table, pd.DataFrame):
+            table = table.drop(columns=[name for name in settings.drop if name in table])
+        encoder = Encoder.fit(self._schema_of(table, settings), table)
+        x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
+        settings, rng = self._draw_seeds(settings)
+        data = fitting.make_dataset(settings, encoder, x, y, classes, rng)
+        training = Training.begin([settings], data, own=self.own_code)
+        with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
+            self.history_ = training.fit(callbacks=watching)
+        if self.own_code.objective is None:
+            fitting.warn_if_immature(settings.objective, self.history_)
+        self.settings_, self.encoder_, self.classes_ = settings, encoder, classes
+        self.models_, self.ensemble_ = list(training.models), as_one(training.models)
         kept = fitting.sample_of_each_class(codes, _REFERENCE_ROWS, rng)
-        self.reference_x_, self.reference_y_ = x[kept], torch.from_numpy(codes[kept])
+        self.reference_x_, self.reference_y_ = x[kept], y[kept]
         return self
+
+    def resolve(self) -> Settings:
+        """The settings of these parameters: what is given, then what `settings` say, then the profile `table`.
+
+        The seeds are only as many as there are models; `fit` draws them from `random_state`.
+        """
+        given = {name: _as_given(name, getattr(self, name)) for name in Settings.model_fields if hasattr(self, name)}
+        given = {name: value for name, value in given.items() if value is not None and not isinstance(value, _OWN)}
+        shared = settings_to_mapping(self.settings)
+        if self.n_models is not None:
+            if self.n_models < 1:
+                raise ValueError(f"n_models must be at least 1; got {self.n_models}")
+            if self.n_models != len(shared.get("seeds", ())):
+                given["seeds"] = tuple(range(self.n_models))
+        return Settings.resolve(FRAME, {**shared, **given})
+
+    @property
+    def own_code(self) -> OwnCode:
+        """What was given as Python objects instead of by name."""
+        return OwnCode(
+            module=self.module,
+            objective=self.objective if isinstance(self.objective, Method) else None,
+            generator=self.generator if isinstance(self.generator, Generator) else None,
+        )
+
+    def _draw_seeds(self, settings: Settings) -> tuple[Settings, np.random.RandomState]:
+        """The settings with a seed for each model, and a stream for all else that is drawn."""
+        if self.random_state is None and "seeds" in settings_to_mapping(self.settings):
+            return settings, np.random.RandomState(settings.data_seed)
+        rng = check_random_state(self.random_state)
+        return settings.change(seeds=rng.randint(2**31 - 1, size=len(settings.seeds)).tolist()), rng
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, K), in the order of `classes_`."""
         table = self._rows(X)
-        logits = fitting.logits_of(self.ensemble_, self.encoder_.tensor(table))
+        logits = logits_of(self.ensemble_, self.encoder_.tensor(table))
         return logits.softmax(-1).numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -215,7 +265,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         cls,
         path: str | os.PathLike[str],
         *,
-        module: fitting.Module | None = None,
+        module: Module | None = None,
         objective: Method | None = None,
         generator: Generator | None = None,
     ) -> Self:
@@ -237,26 +287,6 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """Rows as the ONNX file takes them: numbers in their own units, levels by place, truth values as 0 or 1."""
         table = self._rows(X)
         return export.onnx_rows(self.encoder_, table)
-
-    def _train(
-        self, encoder: Encoder, x: Tensor, y: Tensor, weight: Tensor | None, rng: np.random.RandomState
-    ) -> tuple[list[nn.Module], History]:
-        """New models, trained as one population on encoded rows x (n, D) with classes y (n,)."""
-        seeds = rng.randint(2**31 - 1, size=self.n_models).tolist()
-        n_classes = int(y.max()) + 1
-        models = fitting.build_models(self.module, x.shape[1], n_classes, hidden=self.hidden, seeds=seeds)
-        stopping, validation = None, None
-        if self.early_stopping:
-            train, held = fitting.split(y.numpy(), self.validation_fraction, rng)
-            validation, x, y = (x[held], y[held]), x[train], y[train]
-            stopping = callbacks.EarlyStopping(models, *validation, weight=weight, patience=self.patience)
-        trainer = fitting.build_trainer(self, encoder, x, weight, seeds)
-        with callbacks.progress_bar(self.epochs, shown=self.verbose) as watching, fitting.private_stream(seeds[0]):
-            watching += [] if stopping is None else [stopping]
-            history = trainer.fit(models, x, y, validation=validation, callbacks=watching)
-        if stopping is not None:
-            stopping.restore()
-        return models, history
 
     def _training_rows(self, X: Any, y: Any) -> tuple[Table, NDArray[Any]]:
         """Rows and labels, looked at as scikit-learn does; it notes the names and the number of the columns."""
@@ -287,42 +317,26 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         validate_data(self, X, reset=False, skip_check_array=True)
         return X.set_axis(list(self.encoder_.schema.names), axis=1)
 
-    def _schema_of(self, table: Table) -> Schema:
+    def _schema_of(self, table: Table, settings: Settings) -> Schema:
         """The schema given, or else inferred, with the columns that are listed by name."""
         if not isinstance(self.schema, Schema | None):
             raise TypeError(
                 f"schema must be a Schema or None; got {type(self.schema).__name__}; "
                 "Schema.from_json and Schema.from_toml read one"
             )
-        schema = Schema.infer(table) if self.schema is None else self.schema
-        lists = {"none": self.immutable, "increase": self.increase, "decrease": self.decrease}
-        changes: dict[str, dict[str, str]] = {}
-        for way, names in lists.items():
-            for name in check_names(names, schema.names):
-                if name in changes:
-                    raise SchemaError(
-                        f"column {name!r} is listed twice among immutable, increase and decrease; choose one"
-                    )
-                changes[name] = {"mutability": way}
-        return schema.with_columns(**changes)
+        schema = self.schema
+        if schema is None and settings.schema_file is not None:
+            schema = Schema.from_toml(Path(settings.schema_file).read_text(encoding="utf-8"))
+        schema = Schema.infer(table) if schema is None else schema
+        check_names(list(settings.mutability), schema.names)
+        return schema.with_columns(**{name: {"mutability": way} for name, way in settings.mutability.items()})
 
-    def _check_parameters(self) -> None:
-        """Refuse numbers that nothing further down would refuse."""
-        for name in ("n_models", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("learning_rate", "step_size"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be a number above 0; got {getattr(self, name)}")
-        for name in ("lambda_div", "lambda_adv", "lambda_reg"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be a number from 0 upwards; got {getattr(self, name)}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie strictly between 0 and 1; got {self.validation_fraction}")
-        if isinstance(self.hidden, int) or any(width < 1 for width in self.hidden):
-            raise ValueError(
-                f"hidden lists the units of each hidden layer, such as (32,) or (64, 32); got {self.hidden!r}"
-            )
+
+def _as_given(name: str, value: Any) -> Any:
+    """A parameter as settings take it."""
+    if name in ("immutable", "increase", "decrease") and value is not None:
+        return tuple(check_names(value, value))
+    return plain(value)
 
 
 def _check_some(frame: pd.DataFrame) -> None:

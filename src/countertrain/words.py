@@ -50,15 +50,29 @@ def first_mistake(mistakes: Iterable[Mistake]) -> Mistake:
 def say_mistake(mistake: Mistake) -> str:
     """What is wrong with a value, in words that follow its name: `must be greater than 0`."""
     said = re.sub(r"^\w+ should", "must", str(mistake["msg"]).removeprefix("Value error, "))
+    said = said.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
     return said[0].lower() + said[1:]
 
 
 def explain_mistakes(error: Mistakes, known: Iterable[str]) -> str:
-    """What is wrong with settings, of which these are known, in one sentence."""
-    mistake = first_mistake(error.errors())
-    name = ".".join(str(part) for part in mistake["loc"] if not isinstance(part, int))
+    """All that is wrong with settings, of which these are known, in one sentence; a typo explains what is missing."""
+    names, mistakes = list(known), error.errors()
+    if any(mistake["type"] == "extra_forbidden" for mistake in mistakes):
+        mistakes = [mistake for mistake in mistakes if mistake["type"] != "missing"]
+    clauses: dict[str, str] = {}  # a value that fits no member of a union is one mistake
+    for mistake in mistakes:
+        # without places in a list and members of a union, such as constrained-int
+        name = ".".join(part for part in map(str, mistake["loc"]) if part.isidentifier())
+        clauses.setdefault(name, _explain_mistake(name, mistake, names))
+    return ", and ".join(clauses.values())
+
+
+def _explain_mistake(name: str, mistake: Mistake, known: Sequence[str]) -> str:
     if mistake["type"] == "extra_forbidden":
         return f"unknown setting {name!r}; {suggest(name, known)}"
     if mistake["type"] == "missing":
         return f"setting {name!r} is missing"
-    return f"setting {name!r} {say_mistake(mistake)}; got {mistake['input']!r}"
+    if not name:  # of several settings together
+        return str(mistake["msg"]).removeprefix("Value error, ")
+    hint = getattr(mistake.get("ctx", {}).get("error"), "hint", "")  # of a name that is not known
+    return f"setting {name!r} {say_mistake(mistake)}; got {mistake['input']!r}{'; ' if hint else ''}{hint}"

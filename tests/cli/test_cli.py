@@ -69,11 +69,11 @@ def test_train_without_out_names_the_folder_after_the_settings_and_does_not_repe
     assert len(list(Path("runs").iterdir())) == 2
 
 
-def test_train_takes_a_csv_file_and_its_target_column(call, tmp_path: Path) -> None:
+def test_train_takes_a_csv_file_and_its_label(call, tmp_path: Path) -> None:
     rows = [{"kind": "ab"[i % 2], "size": i % 7, "colour": "rgb"[i % 3]} for i in range(60)]
     pd.DataFrame(rows).to_csv(tmp_path / "things.csv", index=False)
     code, _, err = call(
-        "train", "things.csv", "--target-column", "kind", "--immutable", "colour", "--set", "epochs=1", "--out", "t"
+        "train", "things.csv", "--label", "kind", "--immutable", "colour", "--set", "epochs=1", "--out", "t"
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert open_run(Path("t")).data.classes == ("a", "b")
@@ -240,6 +240,6 @@ def test_stopping_an_evaluation_leaves_no_traceback(call, runs: Path, monkeypatc
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("countertrain.runs.scores.score", interrupted)
+    monkeypatch.setattr("countertrain.runs.run.Run.measure", interrupted)
     code, _, _ = call("evaluate", str(runs / "one"), *SMALL)
     assert code == 130

@@ -12,7 +12,6 @@ from countertrain.evaluation import metrics
 from countertrain.evaluation.comparison import compare
 from countertrain.evaluation.metrics import Explained, Metric, known, register
 from countertrain.runs.run import Run, train
-from countertrain.runs.scores import score
 from countertrain.runs.settings import Settings
 from countertrain.runs.tune import Bound, Goal, tunable
 
@@ -62,7 +61,7 @@ def test_a_registered_metric_is_a_row_of_the_table_that_evaluate_prints(
 
 @pytest.mark.usefixtures("registered")
 def test_a_registered_metric_is_measured_compared_and_tuned(run: Run) -> None:
-    found = score(run, rounds=2, individuals=10)
+    found = run.measure(rounds=2, individuals=10)
     assert list(found.table.columns) == list(known())
     assert found.table["error"].tolist() == pytest.approx((1 - found.table["accuracy"]).tolist())
     assert found.table["seven"].tolist() == [7.0, 7.0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from countertrain.runs.settings import FINAL
+from countertrain.runs.profiles import FINAL
 from reproduction import cells
 from reproduction.__main__ import main
 from reproduction.cells import Cell, Effort, compute_cell, paper_cells, read_cell

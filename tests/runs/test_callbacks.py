@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from countertrain.runs import callbacks, fitting
+from countertrain.models.deciding import logits_of
+from countertrain.runs import fitting, measure
 from countertrain.runs.callbacks import EarlyStopping
+from countertrain.tables import Split
 from countertrain.training.history import EpochRecord
 from loans import Net, loans, quick
 
@@ -31,16 +33,16 @@ def test_early_stopping_ends_with_the_best_weights_of_each_model(module: Any) ->
     codes = (noise == "refused").astype(int)
     stream = np.random.RandomState(0)
     stream.randint(2**31 - 1, size=2)  # the seeds of the models come first
-    _, held = fitting.split(codes, 0.25, stream)
+    _, held = fitting._hold_out(codes, 0.25, stream)
     x = torch.from_numpy(classifier.encoder_.encode(X.iloc[held])).float()
-    kept = [cross_entropy(fitting.logits_of(m, x), torch.from_numpy(codes[held])).item() for m in classifier.models_]
+    kept = [cross_entropy(logits_of(m, x), torch.from_numpy(codes[held])).item() for m in classifier.models_]
     assert kept == pytest.approx(np.nanmin(losses, axis=0).tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize("weight", [None, torch.tensor([9.0, 1.0])], ids=["plain", "weighted"])
 def test_early_stopping_looks_at_the_loss_with_class_weights(weight: torch.Tensor | None) -> None:
     model = nn.Linear(1, 2)
-    stopping = EarlyStopping([model], torch.zeros(4, 1), torch.tensor([0, 1, 1, 1]), weight=weight, patience=1)
+    stopping = EarlyStopping([model], Split(torch.zeros(4, 1), torch.tensor([0, 1, 1, 1])), weight, patience=1)
     stopped = []
     for epoch, bias in enumerate((1.0, 0.0), 1):  # in favour of class 1, which has most rows; then of none
         with torch.no_grad():
@@ -53,9 +55,12 @@ def test_early_stopping_looks_at_the_loss_with_class_weights(weight: torch.Tenso
 
 def test_a_classifier_with_class_weights_stops_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(
-        callbacks, "EarlyStopping", lambda *rows, **how: seen.append(how["weight"]) or EarlyStopping(*rows, **how)
-    )
+
+    def stop_early(models: list[nn.Module], rows: Split, weight: torch.Tensor, patience: int) -> EarlyStopping:
+        seen.append(weight)
+        return EarlyStopping(models, rows, weight, patience)
+
+    monkeypatch.setattr(measure, "EarlyStopping", stop_early)
     quick(early_stopping=True, class_weight={"granted": 3}, epochs=1).fit(X, Y)
     assert seen[0][0] == pytest.approx(3 * seen[0][1])
 

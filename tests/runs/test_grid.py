@@ -9,7 +9,7 @@ from countertrain.runs import grid as module
 from countertrain.runs.grid import compute_population, expand, populations, run_population
 from countertrain.runs.registry import VARYING
 from reproduction import grids
-from reproduction.grids import GRIDS, grid_tasks, has_records, load_grid, render_grid
+from reproduction.grids import GRIDS, grid_tasks, has_records, read_grid, render_grid
 
 SMALL = {"epochs": 2, "n_ce": 60, "batch_size": 500}
 
@@ -66,11 +66,11 @@ def test_a_stored_population_is_not_computed_again(tmp_path: Path, monkeypatch: 
 
 def test_a_grid_is_rendered_from_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {name: values[:2] if name != "objective" else values for name, values in GRIDS["tune key"].values.items()}
-    monkeypatch.setitem(grids.GRIDS, "tune key", grids.Grid("tiny", small))
+    monkeypatch.setitem(grids.GRIDS, "tune key", grids.GridSearch("tiny", small))
     monkeypatch.setattr(grids, "_DEFAULTS", {"tau": 0.75, "lambda_reg": 0.1, **SMALL})
     for task in grid_tasks("tune key", "moons", tmp_path):
         task.work()
-    frame = load_grid("tune key", "moons", tmp_path)
+    frame = read_grid("tune key", "moons", tmp_path)
     assert len(frame) == 8
     paths = render_grid("tune key", "moons", tmp_path, tmp_path / "rendered")
     assert {path.suffix for path in paths} == {".png", ".svg", ".csv", ".md", ".tex"}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from countertrain.runs import registry
 from countertrain.runs.registry import (
     build_constraints,
     build_generator,
@@ -51,11 +52,12 @@ def test_the_generator_of_training_has_the_settings_of_the_paper() -> None:
     assert written.penalties[1][1] == ScheduledEnergy(schedule=False, rho=0.0)
 
 
-def test_generic_has_no_energy_and_revise_walks_in_a_latent_space() -> None:
+def test_generic_has_no_energy_and_revise_walks_in_a_latent_space(monkeypatch: pytest.MonkeyPatch) -> None:
     generic = build_generator(settings(generator="generic"), MOONS)
     assert generic.penalties == ((0.001, distance),)
     assert isinstance(generic.space, FeatureSpace)
-    revise = build_generator(settings(generator="revise"), MOONS, VAE(2))
+    monkeypatch.setattr(registry, "fit_vae", lambda x, seed: VAE(x.shape[1]))
+    revise = build_generator(settings(generator="revise"), MOONS)
     assert revise.penalties == generic.penalties
     assert isinstance(revise.space, LatentSpace)
 
@@ -118,7 +120,7 @@ def test_objectives_draw_their_individuals_independently() -> None:
 def test_one_hot_groups_are_projected_at_test_time_only(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("age,job,bought\n" + "".join(f"{i},{'ab'[i % 3 == 0]},{i % 2}\n" for i in range(40)))
-    chosen = Settings.resolve(str(path), {"immutable": ["job"], "n_sigma": 5.0})
+    chosen = Settings.resolve(str(path), {"profile": "as-run", "immutable": ["job"], "n_sigma": 5.0})
     data = load(path)
     train, test = (build_constraints(chosen, data, test_time=t) for t in (False, True))
     assert (train.categories, test.categories) == ((), (slice(1, 3),))
@@ -132,8 +134,8 @@ def test_categories_change_in_training_only_where_settings_say_so(tmp_path: Path
     path = tmp_path / "people.csv"
     path.write_text("\n".join(["age,job,bought", *lines]))
     data = load(path)
-    as_run = Settings.resolve(str(path), {})
-    change = Settings.resolve(str(path), {"train_categories": "change"})
+    as_run = Settings.resolve(str(path), {"profile": "as-run"})
+    change = Settings.resolve(str(path), {"profile": "as-run", "train_categories": "change"})
     assert build_constraints(as_run, data).categories == ()
     assert build_constraints(as_run, data, test_time=True).categories == data.categories == (slice(1, 4),)
     assert build_constraints(change, data).categories == data.categories

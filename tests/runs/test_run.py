@@ -14,7 +14,6 @@ from countertrain.evaluation.protocol import evaluate
 from countertrain.files import CheckpointError
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.runs.run import Run, RunError, default_folder, open_run, train
-from countertrain.runs.scores import score
 from countertrain.runs.settings import Settings
 from countertrain.training.history import EpochRecord
 
@@ -201,7 +200,7 @@ def test_weights_saved_by_another_program_without_metadata_can_be_opened(tmp_pat
 
 def test_records_are_of_test_rows_by_the_protocol_and_are_kept_beside_the_weights(tmp_path: Path) -> None:
     run = train(small(seeds=[0, 1], immutable=["x1"]), tmp_path)
-    records = run.records(rounds=2, individuals=10)
+    records = run.measure(rounds=2, individuals=10).records
     wanted = evaluate(
         run.models,
         run.data.test.x,
@@ -218,7 +217,7 @@ def test_records_are_of_test_rows_by_the_protocol_and_are_kept_beside_the_weight
 
 def test_scores_have_a_row_for_each_model_and_a_column_for_each_outcome(tmp_path: Path) -> None:
     run = train(small(seeds=[0, 1]), tmp_path)
-    found = score(run, rounds=2, individuals=10)
+    found = run.measure(rounds=2, individuals=10)
     assert set(found.table.columns) == set(known())
     hits = [(p.argmax(-1) == run.data.test.y).double().mean().item() for p in predictions(run)]
     assert found.table["accuracy"].tolist() == pytest.approx(hits)

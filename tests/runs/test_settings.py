@@ -2,7 +2,9 @@
 
 import pytest
 
-from countertrain.runs.settings import FINAL, PROFILES, Settings, SettingsError, parse_assignments
+from countertrain.estimator import CounterfactualClassifier
+from countertrain.runs.profiles import FINAL, PROFILES
+from countertrain.runs.settings import FRAME, Settings, SettingsError, parse_assignments
 
 
 def refused(overrides: dict[str, object]) -> str:
@@ -12,13 +14,49 @@ def refused(overrides: dict[str, object]) -> str:
 
 
 def test_defaults_are_those_of_the_authors_program() -> None:
-    s = Settings.resolve("people.csv")
+    s = Settings.resolve("people.csv", {"profile": "as-run"})
     assert (s.tau, s.lambda_reg, s.n_ce, s.seeds, s.hidden) == (0.75, 0.1, None, (0,), (32,))
     assert (s.epochs, s.batch_size, s.learning_rate, s.shuffle, s.burn_in) == (100, 30, 1e-3, False, 0.0)
     assert (s.lambda_clf, s.lambda_div, s.lambda_adv, s.epsilon) == (1.0, 0.5, 0.25, 0.3)
     assert (s.n_steps, s.step_size, s.lambda_cost, s.lambda_egy) == (30, 0.1, 0.001, 5.0)
     assert (s.energy_schedule, s.energy_square, s.n_sigma, s.length_scale) == (True, 1e-3, 2.0, 5.0)
     assert (s.immature, s.generator, s.objective, s.init) == ("neighbour", "eccco", "ct", "glorot")
+
+
+def test_any_table_begins_with_the_profile_for_tables_and_the_papers_sets_with_theirs() -> None:
+    for data in ("people.csv", "folder/", FRAME):
+        s = Settings.resolve(data)
+        assert (s.profile, s.tau, s.lambda_div, s.lambda_adv, s.lambda_reg) == ("table", 0.5, 0.2, 0.25, 0.1)
+        assert (s.n_neighbours, s.batch_size, s.shuffle, s.train_categories) == (16, "auto", True, "change")
+        assert (s.domain, s.n_steps, s.step_size, s.hidden, s.epochs) == ("schema", 30, 0.1, (32,), 100)
+    assert {Settings.resolve(data).profile for data in FINAL} == {"as-run"}
+    table = Settings.resolve("moons", {"profile": "table"})  # a profile that is given wins
+    assert (table.tau, table.lambda_reg, table.n_ce) == (0.5, 0.1, None)
+
+
+def test_the_classifier_begins_with_the_profile_for_tables() -> None:
+    assert CounterfactualClassifier().resolve() == Settings.resolve(FRAME, {"profile": "table"})
+
+
+def test_every_parameter_of_the_classifier_that_decides_what_is_trained_is_a_setting() -> None:
+    others = {"schema", "settings", "module", "n_models", "random_state", "verbose"}
+    parameters = CounterfactualClassifier().get_params()
+    assert set(parameters) - others <= set(Settings.model_fields)
+    assert {name for name, value in parameters.items() if value is not None} == {"verbose"}
+
+
+def test_a_column_goes_one_way_only() -> None:
+    said = refused({"immutable": ["x1"], "increase": ["x1"]})
+    assert said == "column 'x1' is listed twice among immutable, increase and decrease; choose one"
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    said = refused({"tau": 2, "batch_size": 0, "objective": "cct", "class_weight": "balance"})
+    assert said == (
+        "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'cct'; did you mean 'ct'?, and "
+        "setting 'batch_size' must be at least 1; got 0, and setting 'class_weight' must be 'balanced'; got 'balance', "
+        "and setting 'tau' must be less than 1; got 2"
+    )
 
 
 def test_the_text_of_the_paper_is_a_profile() -> None:
@@ -46,6 +84,9 @@ def test_overrides_win_over_the_profile_and_this_over_final_settings(monkeypatch
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
     assert refused({"lambda_dif": 1}) == "unknown setting 'lambda_dif'; did you mean 'lambda_div'?"
+    assert refused({"lambda_dif": 1, "tua": 2, "tau": 3}) == (
+        "unknown setting 'lambda_dif'; did you mean 'lambda_div'?, and unknown setting 'tua'; did you mean 'tau'?"
+    )
     assert refused({"xyzzy": 1}) == "unknown setting 'xyzzy'; `countertrain list settings` shows them all"
 
 
@@ -54,18 +95,18 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
     [
         ({"tau": 1.5}, "setting 'tau' must be less than 1; got 1.5"),
         ({"tau": 0}, "setting 'tau' must be greater than 0; got 0"),
-        ({"epochs": -1}, "setting 'epochs' must be greater than or equal to 0; got -1"),
+        ({"epochs": -1}, "setting 'epochs' must be at least 0; got -1"),
         ({"epochs": 2.5}, "setting 'epochs' must be a valid integer, got a number with a fractional part; got 2.5"),
         ({"tau": "high"}, "setting 'tau' must be a valid number, unable to parse string as a number; got 'high'"),
         ({"objective": "at"}, "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'at'"),
         (
             {"profile": "mine"},
-            "setting 'profile' must be 'as-run', 'as-written', 'longer', 'categories', 'neighbours' or 'tuned'; "
-            "got 'mine'",
+            "setting 'profile' must be 'table', 'as-run', 'as-written', 'longer', 'categories', 'neighbours' or "
+            "'tuned'; got 'mine'",
         ),
         ({"seeds": ["a"]}, "setting 'seeds' must be a valid integer, unable to parse string as an integer; got 'a'"),
         ({"immutable": "x1"}, "setting 'immutable' must be a valid tuple; got 'x1'"),
-        ({"n_ce": 0}, "setting 'n_ce' must be greater than or equal to 1; got 0"),
+        ({"n_ce": 0}, "setting 'n_ce' must be at least 1; got 0"),
     ],
 )
 def test_a_value_of_the_wrong_type_or_size_is_refused_in_one_sentence(
@@ -86,7 +127,12 @@ def test_a_value_that_cannot_work_is_refused_by_the_name_of_its_setting(override
 
 
 @pytest.mark.parametrize(
-    "overrides", [{}, {"n_ce": 7, "seeds": [3, 1], "hidden": [4, 5], "immutable": ["x1"], "target_column": "y"}]
+    "overrides",
+    [
+        {},
+        {"n_ce": 7, "seeds": [3, 1], "hidden": [4, 5], "immutable": ["x1"], "label": "y"},
+        {"profile": "table", "drop": ["a"], "class_weight": {"no": 2, 3: 1.5, True: 0.5}},
+    ],
 )
 def test_settings_survive_being_written_down(overrides: dict[str, object]) -> None:
     settings = Settings.resolve("moons", overrides)

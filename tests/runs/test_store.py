@@ -236,13 +236,13 @@ def rows(**changes: Tensor) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("forge", "said"),
     [
-        (change(("settings.json", "format"), "countertrain classifier, version 2"), "format: Input should be"),
+        (change(("settings.json", "format"), "countertrain classifier, version 1"), "format: Input should be"),
         (change(("settings.json", "spare"), 1), "spare: Extra inputs are not permitted"),
         (change(("settings.json", "parameters", "spare"), 1), "unexpected keyword argument 'spare'"),
-        (change(("settings.json", "parameters", "hidden"), "many"), "to read"),
-        (change(("settings.json", "parameters", "hidden"), [8, 5]), "is for another network: 0.2.bias has shape"),
+        (change(("settings.json", "settings", "hidden"), "many"), "to read"),
+        (change(("settings.json", "settings", "hidden"), [8, 5]), "is for another network: 0.2.bias has shape"),
         (
-            change(("settings.json", "parameters", "n_models"), 1),
+            change(("settings.json", "settings", "seeds"), [0]),
             "is for another network: 1.0.bias has shape (8,) there",
         ),
         (change(("settings.json", "classes"), ["granted"]), "are no classes of the type"),
@@ -303,7 +303,7 @@ def test_code_of_ones_own_is_given_again(tmp_path: Path) -> None:
     loaded = load(tmp_path / "model", module=twisted)
     assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
     assert loaded.module is twisted
-    with pytest.raises(ValueError, match=r"objective must be one of .*; got None"):
+    with pytest.raises(ValueError, match=r"setting 'objective' must be .*; got 'own code'"):
         loaded.fit(X, Y)
     assert load(tmp_path / "model", module=nn.Sequential(*twisted(7, 2)), objective=bl(), generator=generic()).fit(X, Y)
     assert "is for another network" in refused(tmp_path / "model", module=nn.Linear(7, 2))

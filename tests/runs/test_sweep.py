@@ -134,7 +134,7 @@ def test_a_sweep_has_all_combinations_of_data_values_and_seeds_under_lasting_nam
             "unknown key 'zzz' in a sweep; there are 'data', 'seeds', 'fixed', 'grid', 'evaluation'",
         ),
         ("rounds", "round", "unknown key 'round' in [evaluation]; did you mean 'rounds'?"),
-        ("rounds = 2", "rounds = 1", "setting 'evaluation.rounds' must be greater than or equal to 2; got 1"),
+        ("rounds = 2", "rounds = 1", "setting 'evaluation.rounds' must be at least 2; got 1"),
         ("tau = [0.5, 0.9]", "tua = [0.5]", "unknown setting 'tua'; did you mean 'tau'?"),
         ("tau = [0.5, 0.9]", "tau = 0.5", "setting 'grid.tau' must be a valid list; got 0.5"),
         ("tau = [0.5, 0.9]", "tau = [0.5, 2]", "setting 'tau' must be less than 1; got 2"),
@@ -182,7 +182,7 @@ def test_trouble_is_an_answer_that_says_whether_another_try_may_do(monkeypatch: 
     job = Job(tuple(SPEC.runs().values())[:1], 2, 20)
 
     def fail_with(act: Callable[[], object]) -> Answer:
-        monkeypatch.setattr("countertrain.runs.sweep.job.build_trainer", lambda *args: act())
+        monkeypatch.setattr("countertrain.runs.measure.build_trainer", lambda *args, **options: act())
         return attempt(job, lambda share: None)
 
     def raise_(error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,10 +10,15 @@ import pytest
 import torch
 
 from countertrain.cli import main
+from countertrain.runs import registry
+from countertrain.runs.measure import Training, predictive
 from countertrain.runs.registry import build_models, build_trainer
-from countertrain.runs.settings import Settings
+from countertrain.runs.settings import Settings, read_settings
 from countertrain.runs.tune import Bound, Goal, Space, Tuned, judge, tune
 from countertrain.runs.tune import study as module
+from countertrain.search.vae import VAE, fit_vae
+from countertrain.tables import load
+from countertrain.training.history import History
 
 SMALL = {"epochs": 3, "n_ce": 100, "batch_size": 500, "seeds": [0, 1]}
 BAR = 0.06
@@ -87,7 +93,7 @@ def test_a_study_of_something_else_is_refused(first: tuple[Tuned, Path]) -> None
 
 
 def test_test_rows_are_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = module.load
+    real = module.load_data
 
     def without_test(*args: object, **kwargs: object) -> object:
         data = real(*args, **kwargs)  # type: ignore[arg-type]
@@ -95,7 +101,7 @@ def test_test_rows_are_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return replace(data, test=nothing)
 
     plain = tuned(tmp_path, trials=3)
-    monkeypatch.setattr(module, "load", without_test)
+    monkeypatch.setattr(module, "load_data", without_test)
     (tmp_path / "other").mkdir()
     blind = tuned(tmp_path / "other", trials=3)
     assert blind.trials.equals(plain.trials)
@@ -114,14 +120,14 @@ def test_cost_can_be_that_of_models_with_an_immutable_feature(tmp_path: Path) ->
 def halved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tuned, list[tuple[int, int]], Path]:
     """Two batches of four, of which two and then one go on; and how many models each training had, and until when."""
     folder, fits = tmp_path_factory.mktemp("halved"), []
-    real = judge._Flock.after
+    real = Training.fit
 
-    def after(self: judge._Flock, epoch: int) -> judge._Flock:
-        fits.append((len(self.models), epoch))
-        return real(self, epoch)
+    def fit(self: Training, *, until: int, **options: Any) -> History:
+        fits.append((len(self.models), until))
+        return real(self, until=until, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge._Flock, "after", after)
+        patch.setattr(Training, "fit", fit)
         return tuned(folder, settings={"epochs": 4}, trials=8, batch=4, prune=True), fits, folder
 
 
@@ -152,7 +158,7 @@ def test_a_pruned_tuning_goes_on_where_it_stopped_pruned_trials_included(
 def test_a_trial_that_survives_ends_with_the_metrics_that_it_would_have_had_anyway(
     halved: tuple[Tuned, list[tuple[int, int]], Path],
 ) -> None:
-    data = module.load("moons", data_seed=42)
+    data = load("moons")
     trials = halved[0].trials.set_index("trial")
     batch = range(4)
     runs = [
@@ -162,7 +168,7 @@ def test_a_trial_that_survives_ends_with_the_metrics_that_it_would_have_had_anyw
     models = [model for run in runs for model in build_models(run, data)]
     build_trainer(runs, data).fit(models, data.train.x, data.train.y)
     (survivor,) = (i for i in batch if not trials.loc[i, "pruned"])
-    accuracy = judge.predictive(models[2 * survivor : 2 * survivor + 2], data.validation)["accuracy"]
+    accuracy = predictive(models[2 * survivor : 2 * survivor + 2], data.validation)["accuracy"]
     assert trials.loc[survivor, "accuracy"] == pytest.approx(np.mean(accuracy), abs=2e-3)
 
 
@@ -181,7 +187,7 @@ def test_trials_that_clear_every_bar_come_first_and_those_that_miss_by_most_come
 
 def test_short_trainings_and_models_that_train_one_by_one_are_not_pruned() -> None:
     def rungs(prune: bool | None, **settings: object) -> tuple[int, ...]:
-        return module._rungs(Settings.resolve("moons", settings), prune)
+        return module._place_rungs(Settings.resolve("moons", settings), prune)
 
     assert rungs(None, epochs=19) == ()
     assert rungs(None, epochs=20) == rungs(True, epochs=20) == (5, 10)
@@ -189,6 +195,9 @@ def test_short_trainings_and_models_that_train_one_by_one_are_not_pruned() -> No
     assert rungs(True, epochs=100, burn_in=0.5) == (62, 75)
     assert rungs(True, epochs=1) == ()
     assert rungs(None, epochs=100, on_nonfinite="skip") == ()
+    assert rungs(None, epochs=100, early_stopping=True) == ()
+    with pytest.raises(ValueError, match="not from the best; leave out early_stopping or --prune"):
+        rungs(True, epochs=100, early_stopping=True)
     with pytest.raises(ValueError, match="leave out on_nonfinite=skip, or --prune"):
         rungs(True, epochs=100, on_nonfinite="skip")
 
@@ -246,6 +255,24 @@ def test_the_command_writes_front_trials_and_chosen_settings(
     assert trials["tau"].between(0.6, 0.65).all()
     assert "hidden" not in trials
     assert "lambda_div" not in trials
+
+
+def test_the_command_tunes_a_search_in_latent_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+
+    def fit_quickly(x: torch.Tensor, *, seed: int) -> VAE:
+        fits.append(len(x))
+        return fit_vae(x, seed=seed, epochs=2)
+
+    monkeypatch.setattr(registry, "fit_vae", fit_quickly)
+    sets = [part for name, value in SMALL.items() if name != "seeds" for part in ("--set", f"{name}={value}")]
+    args = ["--trials", "2", "--batch", "2", "--seeds", "1", "--constraint", "accuracy >= 0.1", "--prune", *sets]
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "moons", "--set", "generator=revise", "--set", "epochs=4", "--out", str(tmp_path / "t"), *args])
+    assert stop.value.code == 0
+    assert len(fits) == 1  # for all rungs of all populations
+    chosen = read_settings(tmp_path / "t" / "chosen.toml")
+    assert chosen.generator == "revise"
 
 
 @pytest.mark.parametrize("text", ["tau", "tau=0.5", "tau=0.9:0.5", "tau=a:b", "hidden=1:2", "lambda_div=0:1"])

@@ -136,7 +136,7 @@ def test_a_parquet_file_is_converted_as_a_csv_file_is(people: pd.DataFrame, tmp_
 def test_training_on_the_folder_is_training_on_the_table(people: pd.DataFrame, tmp_path: Path) -> None:
     source, folder = written(people, tmp_path), tmp_path / "rows"
     assert run("convert", source, folder, "--target-column", "bought") == 0
-    settings = ("--set", "epochs=2", "--set", "n_steps=4", "--target-column", "bought")
+    settings = ("--set", "epochs=2", "--set", "n_steps=4", "--label", "bought")
     for data, out in ((source, "whole"), (folder, "mapped")):
         assert run("train", data, "--out", tmp_path / out, *settings) == 0
     assert run("explain", tmp_path / "mapped", "--row", "0") == 0

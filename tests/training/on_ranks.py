@@ -11,6 +11,7 @@ from torch import nn
 from countertrain.cli import main
 from countertrain.files import write_tensors
 from countertrain.models.architectures import mlp
+from countertrain.runs import measure
 from countertrain.runs import run as module
 from countertrain.runs.settings import Settings
 from countertrain.testing import toy_rows
@@ -64,7 +65,7 @@ def fail_on_the_second(ranks: Ranks, folder: Path) -> None:
         def broken(*args: object, **named: object) -> None:
             raise ValueError("the second rank is unwell")
 
-        module.build_trainer = broken  # type: ignore[assignment]
+        measure.build_trainer = broken  # type: ignore[assignment]
     main(["train", "moons", "--out", str(folder / "failed")])
 
 

@@ -98,7 +98,7 @@ def _says_it_all(error: Exception) -> bool:
         return True
     from countertrain.models.kernels import CompilerError
     from countertrain.training.ranks import RankLostError
-    from countertrain.training.trainer import NonFiniteLossError
+    from countertrain.training.trouble import NonFiniteLossError
 
     return isinstance(error, NonFiniteLossError | RankLostError | CompilerError)
 

@@ -8,8 +8,8 @@ import typer
 from countertrain.cli.app import app
 
 if TYPE_CHECKING:
+    from countertrain.runs.measure import Scores
     from countertrain.runs.run import Run
-    from countertrain.runs.scores import Scores
 
 __all__ = ["parse_seeds"]
 
@@ -33,11 +33,12 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Train a population, one model a seed: 0-9 or 1,5,7.")] = None,
     immutable: Annotated[list[str] | None, typer.Option(help="A feature people cannot change; repeatable.")] = None,
-    target_column: Annotated[str | None, typer.Option(help="Column of a CSV file to predict.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of a file to predict; the last one if left out.")] = None,
     profile: Annotated[
         str | None,
         typer.Option(
-            help="as-run (the authors' program), as-written (the paper), neighbours, tuned, ...", show_default="as-run"
+            help="table, as-run (the authors' program), as-written (the paper), tuned, ...",
+            show_default="as-run for the paper's data sets, else table",
         ),
     ] = None,
     settings_file: Annotated[
@@ -71,7 +72,7 @@ def train(
     from countertrain.cli.console import console, training_bar
     from countertrain.runs.run import default_folder
     from countertrain.runs.run import train as train_run
-    from countertrain.runs.settings import Settings, parse_assignments, read_settings
+    from countertrain.runs.settings import Settings, parse_assignments, settings_to_mapping
     from countertrain.runs.track import find_tracker, tracking
     from countertrain.training.ranks import Ranks
 
@@ -84,10 +85,10 @@ def train(
         "generator": generator,
         "profile": profile,
         "immutable": immutable,
-        "target_column": target_column,
+        "label": label,
         "seeds": parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     }
-    overrides = read_settings(settings_file).model_dump(exclude={"data"}) if settings_file is not None else {}
+    overrides = settings_to_mapping(settings_file)
     overrides |= {name: value for name, value in given.items() if value not in (None, [])}
     settings = Settings.resolve(data, overrides | parse_assignments(assignments or []))
     folder = out or default_folder(settings)
@@ -192,7 +193,8 @@ def list_(
     from rich.table import Table
 
     from countertrain.cli.console import console
-    from countertrain.runs.settings import FINAL, Settings
+    from countertrain.runs.profiles import FINAL
+    from countertrain.runs.settings import Settings
 
     if what == "data":
         from countertrain.tables import catalogue
@@ -267,10 +269,9 @@ def parse_seeds(text: str) -> list[int]:
 
 def _score(run: "Run", rounds: int, individuals: int) -> "Scores":
     from countertrain.cli.console import counting
-    from countertrain.runs.scores import score
 
     with counting(f"evaluating {run.folder}") as progress:
-        return score(run, rounds=rounds, individuals=individuals, progress=progress)
+        return run.measure(rounds=rounds, individuals=individuals, progress=progress)
 
 
 def _print_training(run: "Run") -> None:

@@ -40,15 +40,18 @@ def sweep(
     and one whose grid has grown computes only what is new. Outcomes are of validation rows.
     """
     from countertrain.cli.console import console, counting
-    from countertrain.runs.settings import read_settings
+    from countertrain.runs.settings import settings_to_mapping
     from countertrain.runs.sweep import Store
     from countertrain.runs.sweep import sweep as run_sweep
     from countertrain.runs.track import find_tracker
 
     spec = _read(file)
     if settings_file is not None:
-        shared = read_settings(settings_file).model_dump(exclude={"data", "seeds", *spec.grid}, exclude_none=True)
-        spec = spec.model_copy(update={"fixed": {**shared, **spec.fixed}})
+        shared = settings_to_mapping(settings_file)
+        kept = {
+            name: value for name, value in shared.items() if name not in ("seeds", *spec.grid) and value is not None
+        }
+        spec = spec.model_copy(update={"fixed": {**kept, **spec.fixed}})
     with_workers = _workers(backend, address, workers)
     store = Store(out or Path("runs") / f"sweep-{file.stem}")
     tracker = find_tracker(track)

@@ -70,7 +70,7 @@ def tune(
             raise ValueError(f"{name} is either set for all trials or searched; give one of --set and --range")
         for end in ends:  # refused now rather than in the middle of a study
             Settings.resolve(data, overrides | shared | {name: end})
-    space = SPACE.narrowed(narrowed, fixed=shared)
+    space = SPACE.narrow(narrowed, fixed=shared)
     folder = out or Path("runs") / f"tune-{Path(data).stem}"
     tracker = find_tracker(track)
     folder.mkdir(parents=True, exist_ok=True)

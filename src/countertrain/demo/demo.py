@@ -12,8 +12,8 @@ from countertrain.demo.proof import PanelResult, Watch, figure_1, proof_of_conce
 from countertrain.evaluation.comparison import Reduction, compare
 from countertrain.evaluation.metrics import known
 from countertrain.files import write_text
+from countertrain.runs.measure import Scores
 from countertrain.runs.run import train
-from countertrain.runs.scores import Scores, score
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset
 
@@ -39,7 +39,7 @@ def demo(folder: Path, *, n_seeds: int = 5, watch: Watch, progress: Callable[[st
         with watch(f"breast-cancer, {name}", settings.epochs) as callback:
             run = train(settings, folder / "runs" / f"breast-cancer-{name}", overwrite=True, callbacks=[callback])
         with progress(f"breast-cancer, evaluating {name}") as count:
-            scores[name.upper()] = score(run, rounds=20, individuals=100, progress=count)
+            scores[name.upper()] = run.measure(rounds=20, individuals=100, progress=count)
     lower = compare(scores["CT"].records, scores["BL"].records)
     path = folder / "report.html"
     write_text(path, _render(panels, loans, scores, lower, n_seeds))

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from countertrain.models.deciding import logits_of
 from countertrain.recourse.reach import Grid, Reach
 from countertrain.recourse.reference import Reference
-from countertrain.runs.fitting import logits_of
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
 from countertrain.search.losses import predict

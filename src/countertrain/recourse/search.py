@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from countertrain.models.deciding import logits_of
 from countertrain.recourse.answer import OptionTable, Recourse
 from countertrain.recourse.ladder import Attempt, Ladder
 from countertrain.recourse.reach import Grid, Reach
 from countertrain.recourse.reasons import blocked_by, held_back_by, notes, reasons
 from countertrain.recourse.reference import Plausibility, Reference
-from countertrain.runs.fitting import logits_of
 from countertrain.search.losses import predict
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Range, as_frame

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.files import write_text
+from countertrain.models.deciding import logits_of
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness
 from countertrain.report.findings import Evidence
 from countertrain.report.page import page
-from countertrain.runs.fitting import logits_of
 from countertrain.search.losses import predict
 from countertrain.tables.schema import as_frame, check_names
 from countertrain.words import plain, suggest

@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from countertrain.runs.fitting import logits_of
+from countertrain.models.deciding import logits_of
+from countertrain.tables.dataset import Split
 from countertrain.training.history import EpochRecord
 from countertrain.training.trainer import Callback
 
@@ -22,24 +23,19 @@ class EarlyStopping:
     It keeps the best weights of each model; `restore` brings them back.
     """
 
-    def __init__(
-        self, models: Sequence[nn.Module], x: Tensor, y: Tensor, *, weight: Tensor | None, patience: int
-    ) -> None:
+    def __init__(self, models: Sequence[nn.Module], rows: Split, weight: Tensor | None, patience: int) -> None:
         self._all = [_Best(model) for model in models]
-        self._waiting = list(self._all)
-        self._training: list[_Best] = []
-        self._x, self._y, self._patience = x, y, patience
+        self._rows, self._patience = rows, patience
         self._weight = None if weight is None else weight.double()
 
     def __call__(self, record: EpochRecord) -> bool:
         """Look at the weights after an epoch; True: it was the last."""
-        if record.epoch == 1:  # models that cannot be stacked are trained one after another, each from epoch 1
-            n = len(record.metrics["train_loss"])
-            self._training, self._waiting = self._waiting[:n], self._waiting[n:]
-        for best in self._training:
-            logits = logits_of(best.model, self._x)
-            best.see(float(functional.cross_entropy(logits, self._y, self._weight)))
-        return all(best.age >= self._patience for best in self._training)
+        first = record.first_model
+        training = self._all[first : first + len(record.metrics["train_loss"])]
+        for best in training:
+            logits = logits_of(best.model, self._rows.x)
+            best.see(float(functional.cross_entropy(logits, self._rows.y, self._weight)))
+        return all(best.age >= self._patience for best in training)
 
     def restore(self) -> None:
         """Put the best weights of each model back into it."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from countertrain.models.kernels import find_compiler
+from countertrain.runs.registry import batch_size_for
 from countertrain.runs.settings import Settings
 from countertrain.training.ct import default_n_ce
 
@@ -33,7 +34,7 @@ def seconds_saved(settings: Settings, n_rows: int, n_features: int) -> float:
     if settings.objective == "bl" or settings.model == "lenet" or settings.generator == "revise" or n_features > _WIDE:
         return 0.0
     epochs = settings.epochs - round(settings.burn_in * settings.epochs)
-    updates = math.ceil(n_rows / settings.batch_size)
+    updates = math.ceil(n_rows / batch_size_for(settings, n_rows))
     n_ce = default_n_ce(n_rows) if settings.n_ce is None else settings.n_ce
     return epochs * (updates * _UPDATE + len(settings.seeds) * n_ce * _ROW)
 

@@ -1,4 +1,4 @@
-"""Grids of settings: split into populations that train at once, evaluated, kept as one row a model."""
+"""Grids of settings: split into populations that train at once, measured, kept as one row per model."""
 
 import itertools
 import json
@@ -9,13 +9,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from countertrain.evaluation.protocol import evaluate
 from countertrain.files import write_text
-from countertrain.runs.registry import VARYING, build_constraints, build_models, build_protocol, build_trainer
-from countertrain.runs.scores import predictive
+from countertrain.runs.measure import Training, measure, predictive
+from countertrain.runs.registry import VARYING, build_protocol, load_data
 from countertrain.runs.settings import Settings
-from countertrain.search.vae import fit_vae
-from countertrain.tables import Dataset, load
+from countertrain.tables import Dataset
+from countertrain.tables.dataset import Split
 
 __all__ = ["compute_population", "expand", "populations", "run_population"]
 
@@ -41,33 +40,25 @@ def populations(runs: Iterable[Settings], *, largest: int = 64) -> list[list[Set
 
 
 def run_population(runs: Sequence[Settings], *, rounds: int = 5, individuals: int = 100) -> pd.DataFrame:
-    """Train and evaluate runs as one population, on training and validation rows: one row of outcomes a model."""
-    data = load(runs[0].data, data_seed=runs[0].data_seed)
-    vae = fit_vae(data.train.x, seed=runs[0].data_seed) if runs[0].generator == "revise" else None
-    models = [build_models(run, data)[0] for run in runs]
-    history = build_trainer(runs, data, vae).fit(models, data.train.x, data.train.y)
-    records = evaluate(
-        models,
-        *_known(data),
-        n_classes=data.n_classes,
-        constraints=build_constraints(runs[0], data, test_time=True),
-        protocol=build_protocol(runs[0], rounds=rounds, individuals=individuals, tau=0.95),
-    )
-    outcomes = records.groupby("model")[["validity", "ip", "cost"]].mean()
-    last = history.records[-1].metrics
-    rows = [json.loads(run.model_dump_json()) for run in runs]
-    frame = pd.DataFrame(rows).assign(
+    """Train runs as one population and measure them on training and validation rows: one row of outcomes per model."""
+    data = load_data(runs[0])
+    training = Training.begin(runs, data)
+    last = training.fit().records[-1].metrics
+    protocol = build_protocol(runs[0], rounds=rounds, individuals=individuals, tau=0.95)
+    table = measure(training.models, runs[0], data, _join_known(data), protocol).table
+    rows = [json.loads(run.model_dump_json(exclude={"seeds"})) for run in runs]
+    return pd.DataFrame(rows).assign(
         seed=[run.seeds[0] for run in runs],
-        **predictive(models, data.test),
+        **predictive(training.models, data.test),
         mature=last.get("mature", [float("nan")] * len(runs)),
-        **{name: outcomes[name].to_numpy() for name in ("validity", "ip", "cost")},
+        **{name: table[name] for name in ("validity", "ip", "cost")},
     )
-    return frame.drop(columns=["seeds"])
 
 
-def _known(data: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
+def _join_known(data: Dataset) -> Split:
     """Training and validation rows together: the test rows of a grid are never looked at for choosing."""
-    return torch.cat([data.train.x, data.validation.x]), torch.cat([data.train.y, data.validation.y])
+    known, held = data.train, data.validation
+    return Split(torch.cat([known.x, held.x]), torch.cat([known.y, held.y]))
 
 
 def compute_population(runs: Sequence[Settings], path: Path, *, rounds: int = 5, individuals: int = 100) -> None:

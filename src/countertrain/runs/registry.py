@@ -1,103 +1,189 @@
-"""Names become objects here, and nowhere below."""
+"""Names become objects here, and nowhere else: data, models, methods, generators, and the trainer made of them.
 
-from collections.abc import Sequence
-from functools import partial
+A maker is called with those settings that its parameters name, so that a new generator or method by name is one entry
+of a table below, or one entry point of another package.
+"""
 
-from torch import nn
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import Tensor, nn
 
 from countertrain import models
 from countertrain.constraints import Constraints
 from countertrain.evaluation.protocol import EvaluationProtocol
-from countertrain.runs.settings import Settings
+from countertrain.models.kernels import fused_adam
+from countertrain.runs.modules import Module, build_own_models
+from countertrain.runs.plugins import PluginError, find_plugins, load_plugin
+from countertrain.runs.weighting import weight_classes
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, revise
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
-from countertrain.search.vae import VAE
-from countertrain.tables import Dataset
-from countertrain.training.objective import Objective, ar, bl, cd, ct
-from countertrain.training.trainer import CounterfactualTrainer, fused_adam
+from countertrain.search.vae import VAE, fit_vae
+from countertrain.tables import Dataset, load
+from countertrain.tables.schema import Schema, SchemaError
+from countertrain.training.ct import CounterfactualMethod, default_n_ce
+from countertrain.training.method import Method
+from countertrain.training.methods import SearchOptions, ar, bl, cd, ct
+from countertrain.training.trainer import CounterfactualTrainer
 
-__all__ = ["VARYING", "build_constraints", "build_generator", "build_models", "build_protocol", "build_trainer"]
+if TYPE_CHECKING:
+    from countertrain.runs.settings import Settings
 
+__all__ = [
+    "NOTHING_OWN", "VARYING", "OwnCode", "batch_size_for", "build_constraints", "build_generator", "build_models",
+    "build_objective", "build_protocol", "build_trainer", "check_columns", "list_names", "load_data", "make_models",
+]  # fmt: skip
 
 VARYING = (
     "seeds", "lambda_clf", "lambda_div", "lambda_adv", "lambda_reg", "epsilon", "tau", "lambda_cost", "lambda_egy",
 )  # fmt: skip
 """Settings in which the models of one population may differ."""
 
+Made = TypeVar("Made")
+Makers = Mapping[str, Callable[..., Any]]
+MODELS: Makers = {"mlp": models.mlp, "linear": models.linear, "lenet": models.lenet}
+OBJECTIVES: Makers = {"ct": ct, "bl": bl, "ar": ar, "cd": cd}
+GENERATORS: Makers = {"eccco": eccco, "generic": generic, "revise": revise}
+KINDS: dict[str, tuple[Makers, str | None]] = {
+    "model": (MODELS, None),
+    "objective": (OBJECTIVES, "countertrain.methods"),
+    "generator": (GENERATORS, "countertrain.generators"),
+}
+"""For each setting that is a name, what it can be, and the group of entry points in which others offer more."""
 
-def build_models(settings: Settings, data: Dataset) -> list[nn.Module]:
+
+@dataclass(frozen=True, eq=False)
+class OwnCode:
+    """What was given in Python instead of by name."""
+
+    module: Module | None = None
+    objective: Method | None = None
+    generator: Generator | None = None
+
+
+NOTHING_OWN = OwnCode()
+
+
+def list_names(kind: str) -> list[str]:
+    """The values that the setting `model`, `objective` or `generator` can have."""
+    makers, group = KINDS[kind]
+    return [*makers, *(name for name in (find_plugins(group) if group else ()) if name not in makers)]
+
+
+def find_maker(kind: str, name: str) -> Callable[..., Any]:
+    """What makes the model, objective or generator of that name."""
+    makers, group = KINDS[kind]
+    if group is not None and name in find_plugins(group):
+        return load_plugin(group, name, taken=makers)  # type: ignore[no-any-return]  # it is looked at there
+    return makers[name]
+
+
+def load_data(settings: "Settings") -> Dataset:
+    """The rows that settings speak of."""
+    data = load(
+        settings.data,
+        label=settings.label,
+        data_seed=settings.data_seed,
+        schema=read_schema(settings.schema_file),
+        drop=settings.drop,
+    )
+    check_columns(settings, data)
+    return data
+
+
+def read_schema(file: str | None) -> Schema | None:
+    """What the columns mean, by a TOML file, if there is one."""
+    if file is None:
+        return None
+    if not Path(file).is_file():
+        raise SchemaError(f"there is no schema file {file}; check its path, or leave it out")
+    return Schema.from_toml(Path(file).read_text(encoding="utf-8"))
+
+
+def check_columns(settings: "Settings", data: Dataset) -> None:
+    """Refuse columns that the data do not have, before anything begins."""
+    data.columns(list(settings.mutability))
+
+
+def build_models(settings: "Settings", data: Dataset, own: OwnCode = NOTHING_OWN) -> list[nn.Module]:
     """One freshly initialised model for each seed."""
-    shape = (data.n_features, data.n_classes)
-    if settings.model == "linear":
-        return [models.linear(*shape, seed=seed, init=settings.init) for seed in settings.seeds]
-    if settings.model == "lenet":
-        return [models.lenet(*shape, seed=seed, init=settings.init) for seed in settings.seeds]
-    return [models.mlp(*shape, hidden=settings.hidden, seed=seed, init=settings.init) for seed in settings.seeds]
+    return make_models(settings, (data.n_features, data.n_classes), own)
 
 
-def build_constraints(settings: Settings, data: Dataset, *, test_time: bool = False) -> Constraints:
+def make_models(settings: "Settings", sizes: tuple[int, int], own: OwnCode = NOTHING_OWN) -> list[nn.Module]:
+    """The same for so many features and classes, in evaluation mode."""
+    if own.module is not None:
+        return build_own_models(own.module, *sizes, seeds=settings.seeds)
+    make = find_maker("model", settings.model)
+    chosen = {"hidden": settings.hidden, "init": settings.init}
+    return [_call(make, sizes, {**chosen, "seed": seed}).eval() for seed in settings.seeds]
+
+
+def build_constraints(settings: "Settings", data: Dataset, *, test_time: bool = False) -> Constraints:
     """Domain and mutability; one-hot groups are projected at test time only (as run), unless settings say otherwise."""
     projected = test_time or settings.train_categories == "change"
-    return data.constraints(n_sigma=settings.n_sigma, immutable=settings.immutable, categories=projected)
+    n_sigma = settings.n_sigma if settings.domain == "inferred" else None
+    return data.constraints(n_sigma=n_sigma, mutability=settings.mutability, categories=projected)
 
 
-def build_generator(settings: Settings | Sequence[Settings], data: Dataset, vae: VAE | None = None) -> Generator:
+def build_generator(settings: "Settings | Sequence[Settings]", data: Dataset, own: OwnCode = NOTHING_OWN) -> Generator:
     """The counterfactual search of training, for the models of one run or of several."""
-    runs = _runs(settings)
+    if own.generator is not None:
+        return own.generator
+    runs = _list(settings)
     first = runs[0]
-    space = FeatureSpace(keep=data.categories if first.train_categories == "change" else ())
-    rule = SGD(first.step_size)
-    lambda_cost, tau = _each(runs, "lambda_cost"), _each(runs, "tau")
-    if first.generator == "generic" or first.objective == "bl":  # conventional training never searches
-        return generic(lambda_cost=lambda_cost, space=space, rule=rule, n_steps=first.n_steps, tau=tau)
-    if first.generator == "revise":
-        assert vae is not None
-        return revise(vae, lambda_cost=lambda_cost, rule=rule, n_steps=first.n_steps, tau=tau)
-    return eccco(
-        lambda_cost=lambda_cost,
-        lambda_egy=_each(runs, "lambda_egy"),
-        schedule=first.energy_schedule,
-        rho=first.energy_square,
-        space=space,
-        rule=rule,
-        n_steps=first.n_steps,
-        tau=tau,
-    )
+    make = generic if first.objective == "bl" else find_maker("generator", first.generator)  # bl never searches
+    parts: dict[str, Callable[[], object]] = {
+        "space": lambda: FeatureSpace(keep=data.categories if first.train_categories == "change" else ()),
+        "rule": lambda: SGD(first.step_size),
+        "schedule": lambda: first.energy_schedule,
+        "rho": lambda: first.energy_square,
+        "vae": lambda: _fit_vae(data, first.data_seed),
+    }
+    return _check_made("generator", first.generator, _call(make, (), _offer(runs), parts), Generator)
 
 
-def build_objective(settings: Settings | Sequence[Settings]) -> Objective:
-    """The terms that are trained on, with their weights."""
-    runs = _runs(settings)
-    clf, div, adv, reg = (_each(runs, f"lambda_{name}") for name in ("clf", "div", "adv", "reg"))
-    if runs[0].objective == "bl":
-        return bl(lambda_clf=clf)
-    if runs[0].objective == "ar":
-        return ar(lambda_clf=clf, lambda_adv=adv)
-    if runs[0].objective == "cd":
-        return cd(lambda_clf=clf, lambda_div=div, lambda_reg=reg)
-    return ct(lambda_clf=clf, lambda_div=div, lambda_adv=adv, lambda_reg=reg)
+def build_objective(
+    settings: "Settings | Sequence[Settings]",
+    data: Dataset,
+    weight: Tensor | None = None,
+    own: OwnCode = NOTHING_OWN,
+) -> Method:
+    """The training method, with all that it searches; the losses of rows weighted by class (K,), if at all."""
+    runs = _list(settings)
+    objective = own.objective
+    if objective is None:
+        n_ce = default_n_ce(len(data.train)) if runs[0].n_ce is None else runs[0].n_ce
+        parts = {"generator": lambda: build_generator(runs, data, own)}
+        made = _call(find_maker("objective", runs[0].objective), (), {**_offer(runs), "n_ce": n_ce}, parts)
+        objective = _check_made("objective", runs[0].objective, made, Method)  # type: ignore[type-abstract]  # a protocol
+    elif own.generator is not None and isinstance(objective, CounterfactualMethod):
+        objective = replace(objective, generator=own.generator)
+    return objective if weight is None else weight_classes(objective, weight)
 
 
 def build_trainer(
-    settings: Settings | Sequence[Settings], data: Dataset, vae: VAE | None = None, *, compiled: bool = False
+    settings: "Settings | Sequence[Settings]",
+    data: Dataset,
+    *,
+    own: OwnCode = NOTHING_OWN,
+    weight: Tensor | None = None,
+    compiled: bool = False,
 ) -> CounterfactualTrainer:
     """The trainer of a run, or of several that differ in nothing but VARYING settings and train as one population."""
-    runs = _runs(settings)
+    runs = _list(settings)
     first = runs[0]
     return CounterfactualTrainer(
-        objective=build_objective(runs),
-        generator=build_generator(runs, data, vae),
+        build_objective(runs, data, weight, own),
         constraints=build_constraints(first, data),
         epochs=first.epochs,
-        batch_size=first.batch_size,
-        n_ce=first.n_ce if first.n_ce is not None else min(1000, len(data.train)),
-        burn_in=first.burn_in,
-        epsilon=_each(runs, "epsilon"),
-        immature=first.immature,
-        n_neighbours=first.n_neighbours,
-        generate=first.generate,
+        batch_size=batch_size_for(first, len(data.train)),
         optimizer=partial(fused_adam, lr=first.learning_rate),
         shuffle=first.shuffle,
         on_nonfinite=first.on_nonfinite,
@@ -106,18 +192,8 @@ def build_trainer(
     )
 
 
-def _runs(settings: Settings | Sequence[Settings]) -> Sequence[Settings]:
-    return [settings] if isinstance(settings, Settings) else settings
-
-
-def _each(runs: Sequence[Settings], name: str) -> float | list[float]:
-    """One number if all runs agree, else one a model."""
-    values = [getattr(run, name) for run in runs for _ in run.seeds]
-    return float(values[0]) if len(set(values)) == 1 else values
-
-
 def build_protocol(
-    settings: Settings, *, rounds: int, individuals: int, tau: float | None = None
+    settings: "Settings", *, rounds: int, individuals: int, tau: float | None = None
 ) -> EvaluationProtocol:
     """The evaluation of a run: tau 0.95, or 0.5 (cost of just valid counterfactuals) under constraints."""
     return EvaluationProtocol(
@@ -131,3 +207,51 @@ def build_protocol(
         # treated and baseline models draw their individuals independently of one another
         seed=sum(settings.objective.encode()),
     )
+
+
+def batch_size_for(settings: "Settings", n_rows: int) -> int:
+    """Where it is `auto`, 30 rows for small tables; for larger ones as leave 64 updates per epoch, up to 1000."""
+    return min(max(30, n_rows // 64), 1000) if settings.batch_size == "auto" else settings.batch_size
+
+
+def _list(settings: "Settings | Sequence[Settings]") -> "Sequence[Settings]":
+    return settings if isinstance(settings, Sequence) else [settings]
+
+
+def _each(runs: "Sequence[Settings]", name: str) -> float | list[float]:
+    """One number if all runs agree, else one per model."""
+    values = [getattr(run, name) for run in runs for _ in run.seeds]
+    return float(values[0]) if len(set(values)) == 1 else values
+
+
+def _offer(runs: "Sequence[Settings]") -> dict[str, Any]:
+    """All settings by name; those that may vary as one number, or one per model."""
+    numbers = {name: _each(runs, name) for name in VARYING if name != "seeds"}
+    return {**{name: getattr(runs[0], name) for name in type(runs[0]).model_fields}, **numbers}
+
+
+def _call(
+    make: Callable[..., Any],
+    args: Collection[Any],
+    offered: Mapping[str, Any],
+    parts: Mapping[str, Callable[[], object]] | None = None,
+) -> Any:
+    """What a maker makes of the settings, and of the parts made of them, that its parameters name."""
+    names = {*inspect.signature(make).parameters}
+    if "search" in names:  # any option of a search that trains
+        names |= SearchOptions.__annotations__.keys()
+    made = {name: part() for name, part in (parts or {}).items() if name in names}
+    return make(*args, **{name: value for name, value in offered.items() if name in names}, **made)
+
+
+def _check_made(kind: str, name: str, thing: Any, wanted: type[Made]) -> Made:
+    """What a maker made, refused if it is something else."""
+    if not isinstance(thing, wanted):
+        raise PluginError(f"{kind} {name!r} must make a countertrain {wanted.__name__}; it made {type(thing).__name__}")
+    return thing
+
+
+@lru_cache(maxsize=1)
+def _fit_vae(data: Dataset, seed: int) -> VAE:
+    """The autoencoder of REVISE, fitted once to the training rows for all populations of a tuning or sweep."""
+    return fit_vae(data.train.x, seed=seed)

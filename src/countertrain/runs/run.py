@@ -10,17 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.files import CheckpointError, read_tensors, write_tensors, write_text
 from countertrain.runs.compile_choice import choose_compiled
-from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
+from countertrain.runs.measure import Scores, Training, measure
+from countertrain.runs.registry import build_models, build_protocol, load_data
 from countertrain.runs.settings import Settings, SettingsError, read_settings
-from countertrain.search.vae import VAE, fit_vae
-from countertrain.tables import Dataset, load
+from countertrain.tables import Dataset
 from countertrain.training.history import EpochRecord, History
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.trainer import Callback
@@ -34,7 +32,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its settings, its data and its trained models, one a seed."""
+    """A finished run: its settings, its data and its trained models, one per seed."""
 
     folder: Path
     settings: Settings
@@ -46,33 +44,20 @@ class Run:
         lines = (self.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
         return [EpochRecord.from_json(json.loads(line)) for line in lines]
 
-    def evaluate(
-        self, protocol: EvaluationProtocol, *, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> pd.DataFrame:
-        """Counterfactual outcomes of every model on the test rows."""
-        return evaluate(
-            self.models,
-            self.data.test.x,
-            self.data.test.y,
-            n_classes=self.data.n_classes,
-            constraints=build_constraints(self.settings, self.data, test_time=True),
-            protocol=protocol,
-            progress=progress,
-        )
-
-    def records(
+    def measure(
         self,
         *,
         rounds: int,
         individuals: int,
         tau: float | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> pd.DataFrame:
-        """Evaluate on the test rows by the paper's protocol, and keep the records beside the weights."""
+    ) -> Scores:
+        """Measure every model on the test rows by the paper's protocol, and keep the records beside the weights."""
         protocol = build_protocol(self.settings, rounds=rounds, individuals=individuals, tau=tau)
-        frame = self.evaluate(protocol, progress=progress)
-        write_text(self.folder / "records.csv", frame.to_csv(index=False, float_format="%.6g"))
-        return frame
+        test = self.data.test
+        scores = measure(self.models, self.settings, self.data, test, protocol, of_models=True, progress=progress)
+        write_text(self.folder / "records.csv", scores.records.to_csv(index=False, float_format="%.6g"))
+        return scores
 
 
 def default_folder(settings: Settings) -> Path:
@@ -98,8 +83,7 @@ def train(
     (`choose_compiled`).
     All ranks train together; the first one writes the files, and they are there when this returns on any.
     """
-    data = load(settings.data, label=settings.target_column, data_seed=settings.data_seed)
-    data.columns(settings.immutable)  # an unknown feature is found out before anything is written
+    data = load_data(settings)
     if resume and overwrite:
         raise RunError("a run is either resumed or overwritten; give one of --resume and --overwrite")
     finished, begun = (folder / "weights.safetensors").exists(), any(folder.glob("checkpoint*.safetensors"))
@@ -113,6 +97,11 @@ def train(
                 "to start anew"
             )
     afresh = not (resume and begun)
+    if settings.early_stopping and not afresh:
+        raise RunError(
+            f"{folder} holds an unfinished run with early_stopping, whose best weights so far were not kept; "
+            "add --overwrite to start anew"
+        )
     if compiled is None and afresh:
         compiled = choose_compiled(settings, len(data.train.x), data.n_features, say)
     elif compiled is None:
@@ -121,23 +110,12 @@ def train(
     if ranks.first:
         _begin(folder, settings, ranks, afresh=afresh, compiled=compiled)
     ranks.wait()
-    searching = settings.objective != "bl"
-    vae = _vae(folder, settings, data, ranks) if settings.generator == "revise" and searching else None
-    models = build_models(settings, data)
-    history = build_trainer(settings, data, vae, compiled=compiled).fit(
-        models,
-        data.train.x,
-        data.train.y,
-        validation=(data.validation.x, data.validation.y),
-        callbacks=callbacks,
-        checkpoint=folder / "checkpoint.safetensors",
-        resume=resume,
-        ranks=ranks,
-    )
+    training = Training.begin([settings], data, checkpoint=folder / "checkpoint.safetensors")
+    history = training.fit(resume=resume, callbacks=callbacks, compiled=compiled, ranks=ranks)
     if ranks.first:
-        _finish(folder, settings, history, models)
+        _finish(folder, settings, history, training.models)
     ranks.wait()
-    return Run(folder, settings, data, models)
+    return Run(folder, settings, data, training.models)
 
 
 def open_run(folder: Path) -> Run:
@@ -145,7 +123,7 @@ def open_run(folder: Path) -> Run:
     settings = _read_settings(folder)
     if not (folder / "weights.safetensors").exists():
         raise RunError(f"{folder} holds an unfinished run; finish it with: countertrain train ... --resume")
-    data = load(settings.data, label=settings.target_column, data_seed=settings.data_seed)
+    data = load_data(settings)
     models = build_models(settings, data)
     tensors, meta = read_tensors(folder / "weights.safetensors")
     if meta.get("seeds", list(settings.seeds)) != list(settings.seeds):
@@ -176,7 +154,7 @@ def _begin(folder: Path, settings: Settings, ranks: Ranks, *, afresh: bool, comp
     """Make the folder ready for a run, new or resumed."""
     _make_writable(folder)
     if afresh:  # only what a run itself writes: the folder may hold files of others
-        written = ("weights.safetensors", "vae.safetensors", "history.jsonl", "records.csv")
+        written = ("weights.safetensors", "history.jsonl", "records.csv")
         for leftover in (*folder.glob("checkpoint*.safetensors"), *(folder / name for name in written)):
             leftover.unlink(missing_ok=True)
     write_text(folder / "settings.toml", settings.to_toml())
@@ -199,20 +177,6 @@ def _pack(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     if len(states) == 1:
         return dict(states[0])
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
-
-
-def _vae(folder: Path, settings: Settings, data: Dataset, ranks: Ranks) -> VAE:
-    """The autoencoder of REVISE: read if it is there, else fitted to the training rows and kept."""
-    path = folder / "vae.safetensors"
-    if path.exists():
-        tensors, _ = read_tensors(path)
-        vae = VAE(data.n_features)
-        vae.load_state_dict(tensors)
-        return vae.requires_grad_(False).eval()
-    vae = fit_vae(data.train.x, seed=settings.data_seed)
-    if ranks.first:
-        write_tensors(path, vae.state_dict(), {})
-    return vae
 
 
 def _check_same(folder: Path, settings: Settings) -> None:

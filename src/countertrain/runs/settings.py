@@ -1,54 +1,125 @@
 """Settings as values: typed, frozen, written down as TOML; the paper's symbol stands in each description."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from countertrain.words import explain_mistakes, suggest
+from countertrain.runs.profiles import first_profile, values_of_profile
+from countertrain.words import explain_mistakes, plain, suggest
 
-__all__ = ["FINAL", "PROFILES", "Settings", "SettingsError", "parse_assignments", "read_settings"]
+__all__ = [
+    "FRAME", "Settings", "SettingsError", "SettingsSource",   "parse_assignments",
+    "read_settings", "settings_to_mapping",
+]  # fmt: skip
+
+FRAME = "frame"
+"""The setting `data` of rows that were given in Python."""
+Label = str | bool | int | float
 
 
 class SettingsError(ValueError):
-    """A setting is unknown or has a value that it cannot have; the message says which and what would do."""
+    """Settings are unknown or have values that they cannot have; the message says which and what would do."""
+
+
+class _UnknownNameError(ValueError):
+    """Nothing in the registry has that name; `hint` says which may be meant."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _registered(kind: str) -> Callable[[str], str]:
+    """A check that the registry, plug-ins included, has a maker of that name."""
+
+    def check(name: str) -> str:
+        from countertrain.runs.registry import list_names  # late: it draws in torch, which reading settings must not
+
+        names = list_names(kind)
+        if name not in names:
+            *most, last = map(repr, names)
+            raise _UnknownNameError(f"must be {', '.join(most)} or {last}", suggest(name, names, " ").strip())
+        return name
+
+    return check
+
+
+def _check_hidden(given: Any) -> Any:
+    if (
+        not isinstance(given, Sequence)
+        or isinstance(given, str)
+        or any(isinstance(width, bool) or not isinstance(plain(width), int) or width < 1 for width in given)
+    ):
+        raise ValueError("lists the units of each hidden layer, such as (32,) or (64, 32)")
+    return tuple(plain(width) for width in given)
+
+
+def _pair_up(given: Any) -> Any:
+    """Weights by label as pairs: labels need not be texts, and pairs can be written down and hashed."""
+    if isinstance(given, Mapping):
+        return tuple((plain(label), plain(weight)) for label, weight in given.items())
+    return given
+
+
+Names = tuple[str, ...]
+ClassWeight = Annotated[Literal["balanced"] | tuple[tuple[Label, float], ...] | None, BeforeValidator(_pair_up)]
 
 
 class Settings(BaseModel):
-    """All that decides what a training run computes."""
+    """All that decides what a training run computes, by the command, in Python, in a tuning or a sweep."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    data: str = Field(description="name of a data set, or path of a CSV file or of a converted folder")
-    target_column: str | None = Field(None, description="column of a CSV file to predict; its last one if left out")
+    data: str = Field(description="name of a data set, or path of a table or of a converted folder")
+    label: str | None = Field(None, description="column to predict; the last one of a file if left out")
+    drop: Names = Field((), description="columns to leave out")
+    schema_file: str | None = Field(None, description="TOML file with what the columns mean; inferred if left out")
     data_seed: int = Field(42, ge=0, description="seed of the split, and of the synthetic data themselves")
-    profile: Literal["as-run", "as-written", "longer", "categories", "neighbours", "tuned"] = Field(
-        "as-run", description="defaults of the authors' program, of the paper's text, or ones that do better"
+    profile: Literal["table", "as-run", "as-written", "longer", "categories", "neighbours", "tuned"] = Field(
+        "as-run",
+        description="defaults for tables, of the authors' program, of the paper's text, or ones that do better",
     )
-    objective: Literal["ct", "bl", "ar", "cd"] = Field("ct", description="the terms that are trained on")
-    generator: Literal["eccco", "generic", "revise"] = Field("eccco", description="the counterfactual search")
-    model: Literal["mlp", "linear", "lenet"] = Field("mlp", description="architecture")
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((32,), description="units of each hidden layer of the mlp")
+    objective: Annotated[str, AfterValidator(_registered("objective"))] = Field("ct", description="the training method")
+    generator: Annotated[str, AfterValidator(_registered("generator"))] = Field(
+        "eccco", description="the counterfactual search"
+    )
+    model: Annotated[str, AfterValidator(_registered("model"))] = Field("mlp", description="architecture")
+    hidden: Annotated[tuple[int, ...], BeforeValidator(_check_hidden)] = Field(
+        (32,), description="units of each hidden layer of the mlp"
+    )
     init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
         (0,), min_length=1, description="one model each, trained as one population"
     )
-    immutable: tuple[str, ...] = Field((), description="features that people cannot change")
+    immutable: Names = Field((), description="columns that people cannot change")
+    increase: Names = Field((), description="columns that can only grow")
+    decrease: Names = Field((), description="columns that can only shrink")
 
     epochs: int = Field(100, ge=0)
-    batch_size: int = Field(30, ge=1)
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        30, description="rows of a mini-batch; auto: 64 updates an epoch, of 30 to 1000 rows"
+    )
     learning_rate: float = Field(1e-3, gt=0, description="of Adam, for the weights")
     shuffle: bool = Field(False, description="new mini-batches each epoch")
+    class_weight: ClassWeight = Field(
+        None, description="balanced, or a weight by label; all weigh the same if left out"
+    )
+    early_stopping: bool = Field(False, description="stop by the loss of validation rows, and keep the best weights")
+    validation_fraction: float = Field(
+        0.1, gt=0, lt=1, description="rows to hold out for early stopping, where the data have no validation rows"
+    )
+    patience: int = Field(10, ge=1, description="epochs without a lower loss after which early stopping stops")
     burn_in: float = Field(0.0, ge=0, le=1, description="share of epochs without search")
-    n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals an epoch; 1000 or all rows if left out")
+    n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals per epoch; 1000 or all rows if left out")
     n_neighbours: int = Field(1, ge=1, description="x_plus is the nearest of so many random rows of its class")
     train_categories: Literal["free", "change"] = Field(
         "free", description="one-hot columns in the training search: any numbers (as run), or categories that change"
     )
-    generate: Literal["sweep", "batch"] = Field("sweep", description="one search an epoch, or one a mini-batch")
+    generate: Literal["sweep", "batch"] = Field("sweep", description="one search per epoch, or one per mini-batch")
     immature: Literal["neighbour", "drop"] = Field("neighbour", description="what becomes of immature ones")
     on_nonfinite: Literal["stop", "skip"] = Field("stop", description="what to do about a loss that is not finite")
 
@@ -66,87 +137,93 @@ class Settings(BaseModel):
     lambda_egy: float = Field(5.0, ge=0, description="lambda_egy, weight of the energy (eccco)")
     energy_schedule: bool = Field(True, description="phi(k), whether the energy's weight decays")
     energy_square: float = Field(1e-3, ge=0, description="rho, weight of the squared energy")
+    domain: Literal["inferred", "schema"] = Field(
+        "inferred", description="values that a search may reach: n_sigma around the mean, or the bounds of the schema"
+    )
     n_sigma: float = Field(2.0, ge=0, description="n_sigma, width of the inferred domain")
     length_scale: float = Field(5.0, gt=0, description="of the kernel in IP*")
 
+    @model_validator(mode="after")
+    def _check_directions(self) -> Self:
+        for name in (*self.immutable, *self.increase, *self.decrease):
+            if sum(name in names for names in (self.immutable, self.increase, self.decrease)) > 1:
+                raise ValueError(f"column {name!r} is listed twice among immutable, increase and decrease; choose one")
+        return self
+
+    @property
+    def mutability(self) -> dict[str, Literal["none", "increase", "decrease"]]:
+        """Which way the listed columns may go."""
+        return {
+            **dict.fromkeys(self.immutable, "none"),
+            **dict.fromkeys(self.increase, "increase"),
+            **dict.fromkeys(self.decrease, "decrease"),
+        }
+
     @classmethod
     def resolve(cls, data: str, overrides: Mapping[str, Any] | None = None) -> Self:
-        """The paper's final settings of a named data set, then those of the profile, then the overrides."""
+        """The profile that the data begin with, or the one that is given; then the overrides.
+
+        The paper's data sets begin with `as-run` and their final settings, any other table with `table`.
+        """
         overrides = dict(overrides or {})
-        unknown = [key for key in overrides if key not in cls.model_fields]
+        way_out = "`countertrain list settings` shows them all"
+        unknown = [name for name in overrides if name not in cls.model_fields]
         if unknown:
-            hint = suggest(unknown[0], cls.model_fields, "`countertrain list settings` shows them all")
-            raise SettingsError(f"unknown setting {unknown[0]!r}; {hint}")
-        profile = overrides.get("profile", "as-run")
-        values = {"data": data, **FINAL.get(data, {}), **_of_profile(str(profile), data), **overrides}
+            hints = (f"unknown setting {name!r}; {suggest(name, cls.model_fields, way_out)}" for name in unknown)
+            raise SettingsError(", and ".join(hints))
+        profile = overrides.get("profile") or first_profile(data)
+        return cls.check({"profile": profile, **values_of_profile(str(profile), data), **overrides, "data": data})
+
+    @classmethod
+    def check(cls, values: Mapping[str, Any]) -> Self:
+        """Settings of these values and of the defaults, or all that is wrong with them in one sentence."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             raise SettingsError(explain_mistakes(error, cls.model_fields)) from error
 
+    def change(self, **changes: Any) -> Self:
+        """The same settings but for some, which are looked at as if they had been given."""
+        return self.check({**self.model_dump(), **changes})
+
     @classmethod
     def from_toml(cls, text: str) -> Self:
         """Settings as `to_toml` wrote them."""
         try:
-            return cls.model_validate(tomllib.loads(text))
+            return cls.check(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             raise SettingsError(f"the settings are not valid TOML: {error}") from error
-        except ValidationError as error:
-            raise SettingsError(explain_mistakes(error, cls.model_fields)) from error
 
     def to_toml(self) -> str:
         """Every setting, fully resolved."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
 
-PROFILES: dict[str, dict[str, Any]] = {
-    "as-run": {},
-    "as-written": {
-        "step_size": 0.25,
-        "energy_schedule": False,
-        "energy_square": 0.0,
-        "n_sigma": 3.0,
-        "immature": "drop",
-        "length_scale": 0.5,
-    },
-    "longer": {"epochs": 300},
-    "categories": {"train_categories": "change"},
-    "neighbours": {"n_neighbours": 16, "hidden": (128,), "lambda_div": 0.2, "lambda_reg": 0.1},
-    "tuned": {"test_step_size": 0.1},
-}
-"""Where paper and program differ, both values exist by name; the others ask what would be better."""
-
-FINAL: dict[str, dict[str, Any]] = {
-    "ls": {"tau": 0.5, "lambda_reg": 0.01, "n_ce": 1000},
-    "circles": {"tau": 0.5, "lambda_reg": 0.5, "n_ce": 1000},
-    "moons": {"tau": 0.9, "lambda_reg": 0.25, "n_ce": 1000},
-    "ol": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 1000},
-    "adult": {"tau": 0.75, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
-    "california": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
-    "credit": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
-    "gmsc": {"tau": 0.5, "lambda_reg": 0.5, "n_ce": 5000, "batch_size": 1000},
-    "mnist": {"tau": 0.5, "lambda_reg": 0.01, "n_ce": 5000, "batch_size": 1000},
-    "loans": {"model": "linear", "epochs": 50, "tau": 0.5, "lambda_reg": 0.25},
-}
-"""Final settings of the named data sets; what is not here is the default."""
+SettingsSource = str | Path | Mapping[str, Any] | Settings
+"""The path of a settings.toml or chosen.toml, some settings by name, or all of them."""
 
 
-_NEAREST: dict[str, Any] = {"hidden": (128,), "n_neighbours": 16}
-_CHANGING: dict[str, Any] = {"train_categories": "change", "n_steps": 50, "n_ce": 2000}
-
-TUNED: dict[str, dict[str, Any]] = {
-    "adult": {**_CHANGING, "tau": 0.6},
-    "california": {**_NEAREST, "tau": 0.5, "lambda_div": 0.17, "lambda_adv": 0.15, "lambda_reg": 0.44},
-    "credit": {
-        **_CHANGING, "tau": 0.61, "lambda_div": 0.72, "lambda_adv": 0.15, "lambda_reg": 0.29, "lambda_egy": 4.2,
-    },
-    "gmsc": {**_NEAREST, "n_ce": 2000, "tau": 0.55, "lambda_div": 0.11, "lambda_adv": 0.067, "lambda_reg": 0.44},
-}  # fmt: skip
-"""Settings of the profile `tuned`, found by `countertrain tune` on validation rows (docs/reproduction.md says how)."""
+def settings_to_mapping(source: SettingsSource | None) -> dict[str, Any]:
+    """Settings by name, without their data: those of a file or object are all there, of a mapping those it has."""
+    if isinstance(source, str | Path):
+        source = read_settings(Path(source))
+    if isinstance(source, Settings):
+        return source.model_dump(exclude={"data"})
+    if source is not None and not isinstance(source, Mapping):
+        raise TypeError(f"settings must be the path of a TOML file, a mapping or Settings; got {type(source).__name__}")
+    return {name: value for name, value in (source or {}).items() if name != "data"}
 
 
-def _of_profile(profile: str, data: str) -> dict[str, Any]:
-    return {**PROFILES.get(profile, {}), **(TUNED.get(data, {}) if profile == "tuned" else {})}
+def read_settings(path: Path) -> Settings:
+    """Settings from a file as `to_toml` wrote them: settings.toml of a run, or chosen.toml of a tuning."""
+    if not path.is_file():
+        raise SettingsError(f"there is no file {path}; `countertrain tune` writes one, and so does every run")
+    try:
+        return Settings.from_toml(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is no text file, so it holds no settings") from error
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
@@ -161,15 +238,3 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = value.strip()
     return parsed
-
-
-def read_settings(path: Path) -> Settings:
-    """Settings from a file as `to_toml` wrote them: settings.toml of a run, or chosen.toml of a tuning."""
-    if not path.is_file():
-        raise SettingsError(f"there is no file {path}; `countertrain tune` writes one, and so does every run")
-    try:
-        return Settings.from_toml(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is no text file, so it holds no settings") from error
-    except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from error

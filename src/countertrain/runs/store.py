@@ -15,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from countertrain.files import CheckpointError, new_folder, read_tensors, write_tensors
-from countertrain.runs.fitting import as_one, build_models
+from countertrain.models.deciding import as_one
+from countertrain.runs.registry import OwnCode, make_models
+from countertrain.runs.settings import Settings, settings_to_mapping
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Schema
 from countertrain.training.history import EpochRecord, History
@@ -34,6 +36,7 @@ _CHECKSUMS = "checksums.json"
 _FILES = {"settings.json", "schema.toml", "encoder.json", "history.json", "weights.safetensors"}
 _ROWS = "rows.safetensors"  # may be left out
 _KINDS = "biufUO"  # types of labels: truth values, integers, floats, texts, and objects that are one of these
+_LOST = "own code"  # no name that a fit would take for one of ours
 _AGAIN = "copy the folder again, or save the classifier again"
 
 
@@ -42,8 +45,10 @@ class _Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal["countertrain classifier, version 1"] = "countertrain classifier, version 1"
+    format: Literal["countertrain classifier, version 2"] = "countertrain classifier, version 2"
     written_with: dict[str, str]
+    settings: Settings
+    """Those of the training, fully resolved."""
     parameters: dict[str, Any]
     """Of the constructor, but for those that are the user's own code."""
     own_code: dict[str, str]
@@ -85,10 +90,9 @@ def load(cls: type[Classifier], path: Path, **own_code: Any) -> Classifier:
         classes = _classes(settings)
         classifier = cls(**{name: _restored(name, value) for name, value in settings.parameters.items()}, **own_code)
         sizes = len(encoder.features), len(classes)
-        seeds = [0] * classifier.n_models
-        models = build_models(classifier.module, *sizes, hidden=classifier.hidden, seeds=seeds)
+        models = make_models(settings.settings, sizes, OwnCode(module=classifier.module))
     _put_weights(models, path / "weights.safetensors")
-    classifier.encoder_, classifier.classes_ = encoder, classes
+    classifier.settings_, classifier.encoder_, classifier.classes_ = settings.settings, encoder, classes
     classifier.models_, classifier.ensemble_ = models, as_one(models)
     classifier.history_ = _read(path / "history.json", _history_from_json)
     classifier.reference_x_, classifier.reference_y_ = _read_rows(path / _ROWS, *sizes)
@@ -110,7 +114,8 @@ def _settings_of(classifier: "CounterfactualClassifier") -> _Settings:
         raise TypeError(f"labels of the type {dtype} such as {classes[0]!r} cannot be saved; use texts or numbers")
     return _Settings(
         written_with={name: version(name) for name in ("countertrain", "torch", "scikit-learn", "numpy", "pandas")},
-        parameters={name: _as_json(value) for name, value in parameters.items() if name not in own_code},
+        settings=classifier.settings_,
+        parameters={name: _as_json(name, value) for name, value in parameters.items() if name not in own_code},
         own_code=own_code,
         classes=classes,
         classes_dtype=dtype.str,
@@ -119,8 +124,10 @@ def _settings_of(classifier: "CounterfactualClassifier") -> _Settings:
     )
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(name: str, value: Any) -> Any:
     """A parameter as JSON can hold it; a stream of random numbers is not kept."""
+    if name == "settings" and value is not None:  # of a file, what it says
+        return settings_to_mapping(value)
     if isinstance(value, Schema):
         return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, Mapping):  # class weights: labels need not be texts
@@ -161,7 +168,7 @@ def _history_from_json(text: str) -> History:
 
 
 def _check_own_code(path: Path, wanted: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user gives again, for each parameter that was code; None where it is only needed to fit again."""
+    """What the user gives again, for each parameter that was code; what is needed to fit again only may be left out."""
     for name, value in given.items():
         if value is not None and name not in wanted:
             raise ValueError(f"the classifier in {path} has no {name} of its own; load it without {name}=")
@@ -170,7 +177,7 @@ def _check_own_code(path: Path, wanted: Mapping[str, str], given: Mapping[str, A
             f"the classifier in {path} has a module of its own, {wanted['module']}, which no file can hold; "
             "give it again: load(path, module=...)"
         )
-    return {name: given[name] for name in wanted}
+    return {name: _LOST if given[name] is None else given[name] for name in wanted}
 
 
 def _weights(models: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ def tracking(tracker: Tracker | None, folder: Path, runs: Mapping[str, Settings]
     Nothing is opened before the first epoch. A tracker that fails is given up with a warning, and training goes on.
     """
     with ExitStack() as stack:
-        shown = None if tracker is None else _Shown(tracker, folder, runs, stack)
+        shown = None if tracker is None else _Logs(tracker, folder, runs, stack)
 
         def show(record: EpochRecord) -> None:
             nonlocal shown
@@ -67,7 +67,7 @@ def show_finished(
             show(record)
 
 
-class _Shown:
+class _Logs:
     """The logs of some models, and which of them is meant where models are trained one by one."""
 
     def __init__(self, tracker: Tracker, folder: Path, runs: Mapping[str, Settings], stack: ExitStack) -> None:
@@ -87,7 +87,7 @@ class _Shown:
 
 def _tensorboard(tensorboard: Any) -> Tracker:
     @contextmanager
-    def opened(folder: Path, name: str, settings: Settings) -> Iterator[Log]:
+    def open_log(folder: Path, name: str, settings: Settings) -> Iterator[Log]:
         writer = tensorboard.SummaryWriter(str(folder / "tensorboard" / name))
         writer.add_text("settings", f"```\n{settings.to_toml()}```")
 
@@ -100,7 +100,7 @@ def _tensorboard(tensorboard: Any) -> Tracker:
         finally:
             writer.close()
 
-    return opened
+    return open_log
 
 
 def _mlflow(mlflow: Any) -> Tracker:
@@ -116,7 +116,7 @@ def _mlflow(mlflow: Any) -> Tracker:
         return str(run.info.run_id)
 
     @contextmanager
-    def opened(folder: Path, name: str, settings: Settings) -> Iterator[Log]:
+    def open_log(folder: Path, name: str, settings: Settings) -> Iterator[Log]:
         run = run_of(f"{folder.name}/{name}", settings)
         params = [mlflow.entities.Param(key, str(value)) for key, value in settings.model_dump(mode="json").items()]
         client.log_batch(run, params=params)
@@ -132,7 +132,7 @@ def _mlflow(mlflow: Any) -> Tracker:
             raise
         client.set_terminated(run)
 
-    return opened
+    return open_log
 
 
 def _first_of(*modules: str, install: str) -> Any:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.models.deciding import logits_of
 from countertrain.recourse.answer import Explanation
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
-from countertrain.runs.fitting import logits_of
 from countertrain.serve.answers import Chance, Decision, PredictAnswer, RecourseAnswer, Sample, SampleRow
 from countertrain.serve.questions import Question, RecourseQuestion
 from countertrain.tables.encoder import Encoder

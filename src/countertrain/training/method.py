@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -184,6 +184,7 @@ class Session:
         """Go back to where `state` was taken."""
 
 
+@runtime_checkable
 class Method(Protocol):
     """Which rows are made beside a mini-batch, and which terms look at them."""
 

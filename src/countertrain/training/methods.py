@@ -1,13 +1,25 @@
 """Training methods by name: counterfactual training, its two halves, and conventional training."""
 
-from typing import Any
+from typing import Literal, TypedDict, Unpack
 
 from countertrain.models.population import Weight
-from countertrain.search.generators import eccco
-from countertrain.training.ct import CounterfactualMethod, advloss, div, ridge, yloss
+from countertrain.search.generator import Generator
+from countertrain.training.ct import CounterfactualMethod, Immature, advloss, div, ridge, yloss
 from countertrain.training.method import Method, Session, Terms
 
-__all__ = ["CounterfactualMethod", "Method", "Session", "ar", "bl", "cd", "ct"]
+__all__ = ["CounterfactualMethod", "Method", "SearchOptions", "Session", "ar", "bl", "cd", "ct"]
+
+
+class SearchOptions(TypedDict, total=False):
+    """How a method searches, as the fields of CounterfactualMethod say."""
+
+    generator: Generator
+    n_ce: int | None
+    burn_in: float
+    epsilon: Weight
+    immature: Immature
+    n_neighbours: int
+    generate: Literal["sweep", "batch"]
 
 
 def bl(*, lambda_clf: Weight = 1.0) -> CounterfactualMethod:
@@ -15,17 +27,17 @@ def bl(*, lambda_clf: Weight = 1.0) -> CounterfactualMethod:
     return CounterfactualMethod({"yloss": (lambda_clf, yloss)})
 
 
-def ar(*, lambda_clf: Weight = 1.0, lambda_adv: Weight = 0.25, **search: Any) -> CounterfactualMethod:
+def ar(*, lambda_clf: Weight = 1.0, lambda_adv: Weight = 0.25, **search: Unpack[SearchOptions]) -> CounterfactualMethod:
     """Ablation: nascent counterfactuals as adversarial examples, no divergence."""
-    return _searching({"yloss": (lambda_clf, yloss), "advloss": (lambda_adv, advloss)}, search)
+    return CounterfactualMethod({"yloss": (lambda_clf, yloss), "advloss": (lambda_adv, advloss)}, **search)
 
 
 def cd(
-    *, lambda_clf: Weight = 1.0, lambda_div: Weight = 0.5, lambda_reg: Weight = 0.1, **search: Any
+    *, lambda_clf: Weight = 1.0, lambda_div: Weight = 0.5, lambda_reg: Weight = 0.1, **search: Unpack[SearchOptions]
 ) -> CounterfactualMethod:
     """Ablation: contrastive divergence with its ridge, no adversarial loss."""
     terms: Terms = {"yloss": (lambda_clf, yloss), "div": (lambda_div, div), "ridge": (lambda_reg, ridge)}
-    return _searching(terms, search)
+    return CounterfactualMethod(terms, **search)
 
 
 def ct(
@@ -34,17 +46,13 @@ def ct(
     lambda_div: Weight = 0.5,
     lambda_adv: Weight = 0.25,
     lambda_reg: Weight = 0.1,
-    **search: Any,
+    **search: Unpack[SearchOptions],
 ) -> CounterfactualMethod:
-    """Counterfactual training, all four terms; `search` are fields of CounterfactualMethod: generator, n_ce, ..."""
+    """Counterfactual training, all four terms."""
     terms: Terms = {
         "yloss": (lambda_clf, yloss),
         "div": (lambda_div, div),
         "advloss": (lambda_adv, advloss),
         "ridge": (lambda_reg, ridge),
     }
-    return _searching(terms, search)
-
-
-def _searching(terms: Terms, search: dict[str, Any]) -> CounterfactualMethod:
-    return CounterfactualMethod(terms, **{"generator": eccco(), **search})
+    return CounterfactualMethod(terms, **search)

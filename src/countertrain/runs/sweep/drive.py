@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from countertrain.runs.grid import populations
+from countertrain.runs.registry import check_columns, load_data
 from countertrain.runs.settings import Settings
-from countertrain.runs.sweep.job import Answer, Job, Trouble
+from countertrain.runs.sweep.job import Answer, Job, Result, Trouble
 from countertrain.runs.sweep.spec import Sweep
 from countertrain.runs.sweep.store import Store, SweepError
 from countertrain.runs.sweep.workers import Workers
 from countertrain.runs.track import Tracker, show_finished
-from countertrain.tables import load
 
 __all__ = ["sweep"]
 
@@ -41,42 +41,51 @@ def sweep(
     with store.locked():
         kept = store.read_runs(runs)
         rest = {run: name for name, run in runs.items() if name not in kept}
-        _look_at_data(rest)
+        _check_data(rest)
         store.write("sweep.toml", spec.to_toml())
         progress(len(kept), len(runs))
         troubles: list[tuple[Job, Trouble]] = []
         if rest:
+
+            def report(done: float) -> None:
+                progress(len(kept) + done, len(runs))
+
             with workers:
-                jobs = _jobs(spec, rest, min(largest, -(-len(rest) // workers.n)))
-                for job, answer in _answers(jobs, workers, lambda done: progress(len(kept) + done, len(runs)), say):
+                jobs = _make_jobs(spec, rest, min(largest, -(-len(rest) // workers.n)))
+                for job, answer in _collect_answers(jobs, workers, report, say):
                     if isinstance(answer, Trouble):
                         troubles.append((job, answer))
                         continue
                     for run, result in zip(job.runs, answer, strict=True):
-                        name = rest[run]
-                        kept[name] = {"settings": run.model_dump(mode="json"), "outcomes": result.outcomes}
-                        store.write_run(name, kept[name])
-                        numbers = {key: value for key, value in result.outcomes.items() if isinstance(value, float)}
-                        show_finished(tracker, store.folder or Path("runs"), name, run, numbers, result.records)
-        table = _table(spec, {name: kept[name] for name in runs if name in kept})
+                        kept[rest[run]] = _keep(store, tracker, rest[run], run, result)
+        table = _make_table(spec, {name: kept[name] for name in runs if name in kept})
         store.write("results.csv", table.to_csv(index=False, float_format="%.6g"))
     if troubles:
         job, trouble = troubles[0]
         raise SweepError(
-            f"{len(runs) - len(kept)} of {len(runs)} runs could not be computed: a population of {_runs(job)} "
-            f"({_differing(spec, job.runs[0])}) {trouble.why}; finished runs are kept in {store.url}"
+            f"{len(runs) - len(kept)} of {len(runs)} runs could not be computed: a population of {_count_runs(job)} "
+            f"({_describe(spec, job.runs[0])}) {trouble.why}; finished runs are kept in {store.url}"
         )
     return table
 
 
-def _jobs(spec: Sweep, runs: Iterable[Settings], largest: int) -> list[Job]:
+def _keep(store: Store, tracker: Tracker | None, name: str, run: Settings, result: Result) -> dict[str, Any]:
+    """Write down what a run gave, and show it."""
+    kept = {"settings": run.model_dump(mode="json"), "outcomes": result.outcomes}
+    store.write_run(name, kept)
+    numbers = {key: value for key, value in result.outcomes.items() if isinstance(value, float)}
+    show_finished(tracker, store.folder or Path("runs"), name, run, numbers, result.records)
+    return kept
+
+
+def _make_jobs(spec: Sweep, runs: Iterable[Settings], largest: int) -> list[Job]:
     """The most expensive first, so that no worker is left with a long one at the end."""
     groups = populations(runs, largest=largest)
     jobs = [Job(tuple(group), spec.evaluation.rounds, spec.evaluation.individuals) for group in groups]
     return sorted(jobs, key=lambda job: -job.cost)
 
 
-def _answers(
+def _collect_answers(
     jobs: Iterable[Job], workers: Workers, report: Callable[[float], None], say: Callable[[str], None]
 ) -> Iterator[tuple[Job, Answer]]:
     """Final answers: a job that was lost is tried again. `report` hears how many runs' worth of open jobs is done."""
@@ -94,7 +103,7 @@ def _answers(
                 shares[job] = news
             else:
                 del shares[job]
-                again = _again(job, news, say) if isinstance(news, Trouble) else []
+                again = _plan_retry(job, news, say) if isinstance(news, Trouble) else []
                 for other in again:
                     submit(other)
                 if not again:
@@ -102,7 +111,7 @@ def _answers(
             report(sum(share * len(job.runs) for job, share in shares.items()))
 
 
-def _again(job: Job, trouble: Trouble, say: Callable[[str], None]) -> list[Job]:
+def _plan_retry(job: Job, trouble: Trouble, say: Callable[[str], None]) -> list[Job]:
     """What to try instead of a job that was lost; nothing if that is no use."""
     alone = len(job.runs) == 1
     if trouble.lost and (trouble.innocent or alone) and job.tries < _TRIES:
@@ -111,21 +120,21 @@ def _again(job: Job, trouble: Trouble, say: Callable[[str], None]) -> list[Job]:
         jobs = job.halves()
     else:
         return []
-    say(f"a population of {_runs(job)} {trouble.why}; computed again{'' if len(jobs) == 1 else ' in two halves'}")
+    say(f"a population of {_count_runs(job)} {trouble.why}; computed again{'' if len(jobs) == 1 else ' in two halves'}")
     return jobs
 
 
-def _look_at_data(runs: Iterable[Settings]) -> None:
+def _check_data(runs: Iterable[Settings]) -> None:
     """Find out what is not there before anything begins; and download once, not in each worker."""
     seen = {}
     for run in runs:
-        source = run.data, run.target_column
+        source = run.data, run.label, run.drop, run.schema_file
         if source not in seen:
-            seen[source] = load(run.data, label=run.target_column, data_seed=run.data_seed)
-        seen[source].columns(run.immutable)
+            seen[source] = load_data(run)
+        check_columns(run, seen[source])
 
 
-def _table(spec: Sweep, kept: dict[str, dict[str, Any]]) -> pd.DataFrame:
+def _make_table(spec: Sweep, kept: dict[str, dict[str, Any]]) -> pd.DataFrame:
     rows = []
     for name, run in kept.items():
         settings = run["settings"]
@@ -134,10 +143,10 @@ def _table(spec: Sweep, kept: dict[str, dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _differing(spec: Sweep, run: Settings) -> str:
+def _describe(spec: Sweep, run: Settings) -> str:
     values = {"data": run.data, **{name: getattr(run, name) for name in spec.grid}, "seed": run.seeds[0]}
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _runs(job: Job) -> str:
+def _count_runs(job: Job) -> str:
     return f"{len(job.runs)} run{'s' if len(job.runs) > 1 else ''}"

@@ -5,17 +5,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from torch import nn
-
-from countertrain.evaluation.metrics import known
-from countertrain.evaluation.protocol import evaluate
-from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
-from countertrain.runs.scores import predictive
+from countertrain.runs.measure import Training, measure
+from countertrain.runs.registry import build_protocol, load_data
 from countertrain.runs.settings import Settings
-from countertrain.search.vae import fit_vae
-from countertrain.tables import Dataset, load
 from countertrain.training.history import EpochRecord, History
-from countertrain.training.trouble import NonFiniteLossError
 
 __all__ = ["Answer", "Job", "Result", "Trouble", "attempt"]
 
@@ -80,45 +73,22 @@ def attempt(job: Job, report: Callable[[float], object]) -> Answer:
 
 
 def _compute(job: Job, report: Callable[[float], object]) -> list[Result]:
-    first = job.runs[0]
-    data = load(first.data, label=first.target_column, data_seed=first.data_seed)
-    latent = first.generator == "revise" and first.objective != "bl"
-    vae = fit_vae(data.train.x, seed=first.data_seed) if latent else None
-    models = [build_models(run, data)[0] for run in job.runs]
+    training = Training.begin(job.runs, load_data(job.runs[0]))
 
     def tell(record: EpochRecord) -> None:  # whatever `report` returns: a callback's True would end the training
         report(record.epoch / record.n_epochs)
 
-    try:
-        history = build_trainer(job.runs, data, vae).fit(
-            models,
-            data.train.x,
-            data.train.y,
-            validation=(data.validation.x, data.validation.y),
-            callbacks=[tell],
-        )
-    except NonFiniteLossError as error:  # of all models; each keeps its last good weights, and its row says so
-        history = error.history
-    return [_result(job, i, model, data, history) for i, model in enumerate(models)]
+    history = training.fit(callbacks=[tell], fail=False)  # each run's row says by itself what became of it
+    return [_measure_run(job, i, training, history) for i in range(len(job.runs))]
 
 
-def _result(job: Job, i: int, model: nn.Module, data: Dataset, history: History) -> Result:
-    """The i-th run, evaluated by itself: what it gets does not depend on the others of its population."""
-    run, rows = job.runs[i], data.validation
-    means = evaluate(
-        [model],
-        rows.x,
-        rows.y,
-        n_classes=data.n_classes,
-        constraints=build_constraints(run, data, test_time=True),
-        protocol=build_protocol(run, rounds=job.rounds, individuals=job.individuals),
-    ).mean()
+def _measure_run(job: Job, i: int, training: Training, history: History) -> Result:
+    """The i-th run, measured by itself: what it gets does not depend on the others of its population."""
+    run, data = job.runs[i], training.data
+    protocol = build_protocol(run, rounds=job.rounds, individuals=job.individuals)
+    outcomes = measure([training.models[i]], run, data, data.validation, protocol).table.iloc[0].to_dict()
     records = [replace(r, metrics={name: [values[i]] for name, values in r.metrics.items()}) for r in history.records]
     trained = records[-1].metrics if records else {}
-    numbers = {
-        **{name: values[0] for name, values in predictive([model], rows).items()},
-        **{name: float(means[name]) for name in known() if name in means},
-        "mature": trained.get("mature", [math.nan])[0],
-    }
-    outcomes = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-    return Result({**outcomes, "failure": history.failures.get(i)}, records)
+    numbers = {**outcomes, "mature": trained.get("mature", [math.nan])[0]}
+    finite = {str(name): float(value) if math.isfinite(value) else None for name, value in numbers.items()}
+    return Result({**finite, "failure": history.failures.get(i)}, records)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from countertrain.runs.registry import VARYING
+from countertrain.runs.registry import VARYING, load_data
 from countertrain.runs.settings import Settings
 from countertrain.runs.tune.goal import Goal, tunable
 from countertrain.runs.tune.judge import Judge, Measured
-from countertrain.tables import load
 
 if TYPE_CHECKING:
     import optuna
@@ -43,7 +42,7 @@ class Space:
             if name not in VARYING:
                 raise ValueError(f"{name} cannot vary within a population; make it one of the choices")
 
-    def narrowed(self, ranges: Mapping[str, tuple[float, float]], fixed: Collection[str] = ()) -> Self:
+    def narrow(self, ranges: Mapping[str, tuple[float, float]], fixed: Collection[str] = ()) -> Self:
         """The space with some ranges of one's own, and without what is fixed for all trials."""
         return type(self)(
             {name: ends for name, ends in {**self.ranges, **ranges}.items() if name not in fixed},
@@ -104,42 +103,45 @@ def tune(
     these trials count, too. None: from 20 epochs on.
     """
     goal = goal or Goal()
-    rungs = _rungs(settings, prune)
-    study = _study(goal, storage, study_name)
+    rungs = _place_rungs(settings, prune)
+    study = _open_study(goal, storage, study_name)
     _check_same(study, settings, goal)
     # however the training search steps, all trials are explained alike
     settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
-    data = load(settings.data, label=settings.target_column, data_seed=settings.data_seed)
-    judge = Judge(data, cost_immutable, rounds, individuals)
+    judge = Judge(load_data(settings), cost_immutable, rounds, individuals)
     rng = np.random.default_rng(len(study.trials))
-    progress(len(_told(study)), trials)
-    while (left := trials - len(_told(study))) > 0:
+    progress(len(_list_past_trials(study)), trials)
+    while (left := trials - len(_list_past_trials(study))) > 0:
         choice = _next_choice(study, space, rng)
         asked, runs = _ask(study, settings, space, choice, min(batch, left))
-        baseline = _baseline(study, judge, runs[0], rungs)
+        baseline = _measure_baseline(study, judge, runs[0], rungs)
 
-        def better_half(rung: int, metrics: Sequence[dict[str, float]], baseline: Measured = baseline) -> Sequence[int]:
+        def choose_half(rung: int, metrics: Sequence[dict[str, float]], baseline: Measured = baseline) -> Sequence[int]:
             return goal.ranking(metrics, baseline[rung])[: math.ceil(len(metrics) / 2)]
 
-        for trial, run, measured in zip(asked, runs, judge(runs, rungs, better_half), strict=True):
+        for trial, run, measured in zip(asked, runs, judge(runs, rungs, choose_half), strict=True):
             _tell(study, goal, trial, run, measured, baseline)
-        progress(len(_told(study)), trials)
-    return _result(study, goal, space)
+        progress(len(_list_past_trials(study)), trials)
+    return _summarise(study, goal, space)
 
 
-def _rungs(settings: Settings, prune: bool | None) -> tuple[int, ...]:
+def _place_rungs(settings: Settings, prune: bool | None) -> tuple[int, ...]:
     """After how many epochs the worse half is left behind; never, if there is no pruning."""
     one_by_one = settings.on_nonfinite == "skip"
     if prune and one_by_one:
         raise ValueError("pruning takes models that train as one population; leave out on_nonfinite=skip, or --prune")
+    if prune and settings.early_stopping:
+        raise ValueError(
+            "pruned trials go on from the last weights, not from the best; leave out early_stopping or --prune"
+        )
     if prune is None:
-        prune = settings.epochs >= _LONG and not one_by_one
+        prune = settings.epochs >= _LONG and not one_by_one and not settings.early_stopping
     first = round(settings.burn_in * settings.epochs)  # before the first search there is nothing to compare
     rungs = {first + int(share * (settings.epochs - first)) for share in _RUNGS}
     return tuple(sorted(rung for rung in rungs if prune and first < rung < settings.epochs))
 
 
-def _study(goal: Goal, storage: str | Path, name: str) -> "optuna.Study":
+def _open_study(goal: Goal, storage: str | Path, name: str) -> "optuna.Study":
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -188,7 +190,7 @@ def _tell(
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
 
 
-def _told(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+def _list_past_trials(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     """Trials that are over, finished or pruned."""
     import optuna
 
@@ -196,14 +198,14 @@ def _told(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     return study.get_trials(deepcopy=False, states=states)
 
 
-def _feasible(trial: "optuna.trial.FrozenTrial") -> bool:
+def _is_feasible(trial: "optuna.trial.FrozenTrial") -> bool:
     """Whether a trial was finished and cleared every bar."""
     return trial.values is not None and all(slack >= 0 for slack in trial.user_attrs[_SLACK])
 
 
 def _next_choice(study: "optuna.Study", space: Space, rng: np.random.Generator) -> dict[str, Any]:
     """One value for each choice: at first at random, then mostly that of a trial on the front."""
-    good = [trial for trial in study.best_trials if _feasible(trial)]
+    good = [trial for trial in study.best_trials if _is_feasible(trial)]
     if good and rng.random() < 0.5:
         kept = good[int(rng.integers(len(good)))].user_attrs[_SETTINGS]
         return {name: kept[name] for name in space.choices}
@@ -232,7 +234,7 @@ def _ask(
     return asked, runs
 
 
-def _baseline(study: "optuna.Study", judge: Judge, run: Settings, rungs: Sequence[int]) -> Measured:
+def _measure_baseline(study: "optuna.Study", judge: Judge, run: Settings, rungs: Sequence[int]) -> Measured:
     """Metrics of conventional models of the same architecture, at the rungs and at the end, measured once for each."""
     name = f"bl {run.model} {run.hidden}"
     keys = {run.epochs: name, **{rung: f"{name} after {rung}" for rung in rungs}}
@@ -243,16 +245,16 @@ def _baseline(study: "optuna.Study", judge: Judge, run: Settings, rungs: Sequenc
     return {epoch: dict(study.user_attrs[key]) for epoch, key in keys.items()}
 
 
-def _result(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
-    front = {trial.number for trial in study.best_trials if _feasible(trial)}
+def _summarise(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
+    front = {trial.number for trial in study.best_trials if _is_feasible(trial)}
     rows = []
     best: tuple[float, Settings | None] = (float("inf"), None)
-    for trial in _told(study):
+    for trial in _list_past_trials(study):
         metrics = trial.user_attrs[_METRICS]
         baseline = {name.removeprefix("bl_"): v for name, v in metrics.items() if name.startswith("bl_")}
         run = Settings.model_validate(trial.user_attrs[_SETTINGS])
         loss = goal.loss(metrics, baseline)
-        if _feasible(trial) and loss < best[0]:
+        if _is_feasible(trial) and loss < best[0]:
             best = loss, run
         rows.append(
             {
@@ -263,7 +265,7 @@ def _result(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
                 **{f"{m} reduction": 100 * (1 - metrics[m] / baseline[m]) for m in goal.minimise},
                 "epoch": trial.user_attrs.get(_EPOCH, run.epochs),  # studies of before had no rungs
                 "pruned": trial.values is None,
-                "feasible": _feasible(trial),
+                "feasible": _is_feasible(trial),
                 "front": trial.number in front,
                 "loss": loss,
             }

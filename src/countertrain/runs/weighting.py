@@ -1,0 +1,65 @@
+"""Classes that weigh more than others: a weight for each, and the losses of rows weighted by it."""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from countertrain.tables import Dataset
+from countertrain.training.ct import CounterfactualMethod, advloss, yloss
+from countertrain.training.method import Method, Term, TermState, needs
+from countertrain.words import suggest
+
+if TYPE_CHECKING:
+    from countertrain.runs.settings import Settings
+
+__all__ = ["class_weights", "weight_classes", "weight_term"]
+
+
+def class_weights(settings: "Settings", data: Dataset) -> Tensor | None:
+    """A weight for each class, (K,), such that the training rows weigh 1 on average; None where all weigh the same.
+
+    So scaled, the weighted losses keep their share of the whole objective.
+    """
+    given = settings.class_weight
+    if given is None:
+        return None
+    counts = torch.bincount(data.train.y, minlength=data.n_classes).double()  # (K,)
+    if given == "balanced":
+        weight = 1 / counts.clamp(min=1)
+    else:
+        by_label = dict(given)
+        unknown = [label for label in by_label if label not in data.classes]
+        if unknown:
+            raise ValueError(f"class_weight has no class {unknown[0]!r}; {suggest(unknown[0], data.classes)}")
+        weight = torch.tensor([by_label.get(label, 1.0) for label in data.classes], dtype=torch.float64)
+    mean = (weight * counts).sum() / counts.sum()
+    if weight.min() < 0 or not 0 < mean < math.inf:
+        raise ValueError(f"class_weight must hold finite numbers from 0 upwards, not all 0; got {given!r}")
+    return (weight / mean).float()
+
+
+def weight_classes(objective: Method, weight: Tensor) -> Method:
+    """The objective with every loss against true classes weighted by class, (K,)."""
+    if not isinstance(objective, CounterfactualMethod) or objective.terms.get("yloss", (1.0, None))[1] is not yloss:
+        raise ValueError(
+            "class_weight needs an objective with countertrain's yloss; weight the classes in your own term"
+        )
+    terms = {name: (share, weight_term(term, weight)) for name, (share, term) in objective.terms.items()}
+    return replace(objective, terms=terms)
+
+
+def weight_term(term: Term, weight: Tensor) -> Term:
+    """The term with each row weighted by its true class, (K,), where it is a loss against true classes."""
+    block = "x" if term is yloss else "x_ae" if term is advloss else None
+    if block is None:
+        return term
+
+    @needs(block)
+    def weighted(state: TermState) -> Tensor:
+        rows = state[block]
+        return (weight[rows.label] * rows.loss).mean(-1)
+
+    return weighted

@@ -1,0 +1,107 @@
+"""Generators and methods of other packages go by name; one that clashes or breaks is named in one sentence."""
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+from countertrain.training.objective import Objective, yloss
+
+from countertrain.runs import plugins
+from countertrain.runs.plugins import PluginError
+from countertrain.runs.registry import build_generator, build_objective, build_trainer, list_names
+from countertrain.runs.settings import Settings, SettingsError
+from countertrain.search.generator import Generator
+from countertrain.search.generators import generic
+from countertrain.search.rules import SGD
+from countertrain.tables import load
+
+GENERATORS, METHODS = "countertrain.generators", "countertrain.methods"
+Offer = Callable[..., None]
+
+
+def creep(*, lambda_cost: float, step_size: float, n_steps: int) -> Generator:
+    """A search of another package, which asks for the settings that it needs by name."""
+    return generic(lambda_cost=lambda_cost, rule=SGD(step_size / 10), n_steps=10 * n_steps)
+
+
+def doubled(*, lambda_clf: float) -> Objective:
+    """A method of another package."""
+    return Objective({"yloss": (2 * lambda_clf, yloss)})
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
+    """Pretend that packages with such entry points are installed."""
+    theirs = ModuleType("theirs")
+    theirs.creep, theirs.doubled, theirs.number, theirs.wrong = creep, doubled, 3, lambda: 3  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "theirs", theirs)
+
+    def install(*points: tuple[str, str, str]) -> None:
+        installed = [EntryPoint(name, value, group) for group, name, value in points]
+        found = lambda group: [point for point in installed if point.group == group]  # noqa: E731
+        monkeypatch.setattr(plugins, "entry_points", found)
+        plugins.find_plugins.cache_clear()
+
+    yield install
+    plugins.find_plugins.cache_clear()
+
+
+def test_names_of_other_packages_are_settings_and_become_objects_made_of_settings(offer: Offer) -> None:
+    with pytest.raises(SettingsError, match="'generator' must be 'eccco', 'generic' or 'revise'; got 'creep'"):
+        Settings.resolve("moons", {"generator": "creep"})
+    offer((GENERATORS, "creep", "theirs:creep"), (METHODS, "doubled", "theirs:doubled"))
+    assert list_names("generator") == ["eccco", "generic", "revise", "creep"]
+    settings = Settings.resolve("moons", {"generator": "creep", "lambda_cost": 0.5, "step_size": 2.0, "n_steps": 3})
+    generator = build_generator(settings, load("moons"))
+    assert (generator.penalties[0][0], generator.rule, generator.n_steps) == (0.5, SGD(0.2), 30)
+    method = Settings.resolve("moons", {"objective": "doubled", "lambda_clf": 3.0})
+    assert build_objective(method).terms["yloss"][0] == 6.0
+    assert build_trainer(method, load("moons")).objective.terms.keys() == {"yloss"}
+    with pytest.raises(SettingsError, match=r"or 'doubled'; got 'double'; did you mean 'doubled'\?"):
+        Settings.resolve("moons", {"objective": "double"})
+
+
+def test_settings_never_name_code(offer: Offer) -> None:
+    offer((GENERATORS, "creep", "theirs:creep"))
+    for name in ("theirs:creep", "theirs.creep", "os.system"):
+        with pytest.raises(SettingsError, match="setting 'generator' must be"):
+            Settings.from_toml(f'data = "moons"\ngenerator = "{name}"')
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        (
+            [("creep", "theirs:creep"), ("creep", "others:creep")],
+            "two packages offer countertrain.generators 'creep', theirs:creep and others:creep; uninstall one of them",
+        ),
+        (
+            [("creep", "missing:creep")],
+            "countertrain.generators 'creep' cannot be loaded from missing:creep (ModuleNotFoundError: No module named "
+            "'missing'); repair or uninstall that package",
+        ),
+        (
+            [("creep", "theirs:number")],
+            "countertrain.generators 'creep' must be a callable; theirs:number is of type int",
+        ),
+        ([("creep", "theirs:wrong")], "generator 'creep' must make a countertrain Generator; it made int"),
+    ],
+    ids=["clash", "broken", "no callable", "wrong"],
+)
+def test_a_plug_in_that_cannot_be_used_is_named(offer: Offer, points: list[tuple[str, str]], said: str) -> None:
+    offer(*((GENERATORS, name, value) for name, value in points))
+    with pytest.raises(PluginError) as error:
+        build_generator(Settings.resolve("moons", {"generator": "creep"}), load("moons"))
+    assert str(error.value) == said
+
+
+def test_no_plug_in_takes_the_place_of_ours(offer: Offer) -> None:
+    offer((GENERATORS, "eccco", "theirs:creep"))
+    assert list_names("generator") == ["eccco", "generic", "revise"]
+    with pytest.raises(PluginError) as error:
+        build_generator(Settings.resolve("moons"), load("moons"))
+    assert str(error.value) == (
+        "theirs:creep offers countertrain.generators 'eccco', which countertrain has itself; rename the plug-in"
+    )
