@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from countertrain.training.FIXME import Group, Objective
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -23,6 +22,7 @@ from countertrain import estimator
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.models.architectures import Ensemble
 from countertrain.models.deciding import logits_of
+from countertrain.models.population import Population
 from countertrain.runs.fitting import make_dataset
 from countertrain.runs.registry import batch_size_for, build_trainer
 from countertrain.runs.settings import Settings
@@ -31,8 +31,8 @@ from countertrain.search.generators import generic
 from countertrain.tables import Dataset, Split, load
 from countertrain.tables.schema import Schema
 from countertrain.testing import check_term
-from countertrain.training.ct import advloss, div, yloss
-from countertrain.training.method import TermState
+from countertrain.training.ct import CounterfactualMethod, advloss, div, yloss
+from countertrain.training.method import Blocks, add_up
 from countertrain.training.methods import bl, ct
 from loans import Net, loans, quick
 
@@ -154,11 +154,14 @@ def test_losses_against_true_classes_are_weighted_and_others_are_not() -> None:
     for term in (yloss, advloss):
         check_term(weight_term(term, weight))
     assert weight_term(div, weight) is div
-    group = Group(torch.zeros(1, 6, 1), torch.tensor([[1, 0]]), torch.zeros(1, 4), None)
-    losses, nothing = torch.tensor([[3.0, 5.0]]), torch.zeros(1, 0)
-    state = TermState(nothing, torch.tensor([[0, 2]]), losses, group, 10 * losses, nothing, nothing)
-    assert weight_term(yloss, weight)(state).tolist() == [(1 * 3 + 4 * 5) / 2]
-    assert weight_term(advloss, weight)(state).tolist() == [(2 * 30 + 1 * 50) / 2]
+    x, x_ae = torch.tensor([[[3.0, 0.0, 0.0], [0.0, 0.0, 5.0]]]), torch.tensor([[[0.0, 1.0, 0.0], [2.0, 0.0, 0.0]]])
+    y, y_ae = torch.tensor([[0, 2]]), torch.tensor([[1, 0]])
+    terms = {"yloss": (1.0, weight_term(yloss, weight)), "advloss": (1.0, weight_term(advloss, weight))}
+    lookup = Population([nn.Identity()])  # whose logits are the rows
+    _, values = add_up(terms, lookup, x, y, Blocks.of(x_ae=(x_ae, y_ae)))
+    for name, rows, labels in (("yloss", x, y), ("advloss", x_ae, y_ae)):
+        losses = nn.functional.cross_entropy(rows[0], labels[0], reduction="none")
+        torch.testing.assert_close(values[name][0], (weight[labels[0]] * losses).mean())
     rows = Split(torch.zeros(4, 2), torch.tensor([0, 1, 1, 1]))
     data = replace(load("moons"), train=rows, classes=("a", "b"))
     scaled = class_weights(Settings.resolve("moons", {"class_weight": {"a": 3, "b": 1}}), data)
@@ -342,7 +345,10 @@ def test_recourse_is_searched_for_the_fitted_classifier() -> None:
         ({"class_weight": {"granted": -1}}, "class_weight must hold finite numbers from 0 upwards"),
         ({"class_weight": "balance"}, "class_weight"),
         (
-            {"class_weight": "balanced", "objective": Objective({"yloss": (1.0, lambda state: yloss(state))})},
+            {
+                "class_weight": "balanced",
+                "objective": CounterfactualMethod({"yloss": (1.0, lambda state: yloss(state))}),
+            },
             "class_weight needs an objective with countertrain's yloss",
         ),
         (

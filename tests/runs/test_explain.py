@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
-from countertrain import eccco
 from countertrain.runs.explain import Explanation, explain
 from countertrain.runs.registry import build_constraints
 from countertrain.runs.run import Run, train
 from countertrain.runs.settings import Settings
+from countertrain.search.generators import eccco
 
 QUICK = {"epochs": 5, "batch_size": 200, "n_ce": 60, "n_steps": 10, "learning_rate": 0.02, "objective": "bl"}
 

@@ -6,7 +6,6 @@ from importlib.metadata import EntryPoint
 from types import ModuleType
 
 import pytest
-from countertrain.training.objective import Objective, yloss
 
 from countertrain.runs import plugins
 from countertrain.runs.plugins import PluginError
@@ -16,6 +15,7 @@ from countertrain.search.generator import Generator
 from countertrain.search.generators import generic
 from countertrain.search.rules import SGD
 from countertrain.tables import load
+from countertrain.training.ct import CounterfactualMethod, yloss
 
 GENERATORS, METHODS = "countertrain.generators", "countertrain.methods"
 Offer = Callable[..., None]
@@ -26,9 +26,9 @@ def creep(*, lambda_cost: float, step_size: float, n_steps: int) -> Generator:
     return generic(lambda_cost=lambda_cost, rule=SGD(step_size / 10), n_steps=10 * n_steps)
 
 
-def doubled(*, lambda_clf: float) -> Objective:
+def doubled(*, lambda_clf: float) -> CounterfactualMethod:
     """A method of another package."""
-    return Objective({"yloss": (2 * lambda_clf, yloss)})
+    return CounterfactualMethod({"yloss": (2 * lambda_clf, yloss)})
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The method protocol, on three methods that pull in different directions: rows searched, kept, written by a network."""
+"""The method protocol, on three methods that pull in different directions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

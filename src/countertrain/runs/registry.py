@@ -241,7 +241,7 @@ def _call(
     if "search" in names:  # any option of a search that trains
         names |= SearchOptions.__annotations__.keys()
     made = {name: part() for name, part in (parts or {}).items() if name in names}
-    return make(*args, **{name: value for name, value in offered.items() if name in names}, **made)
+    return make(*args, **{name: value for name, value in offered.items() if name in names} | made)
 
 
 def _check_made(kind: str, name: str, thing: Any, wanted: type[Made]) -> Made:
