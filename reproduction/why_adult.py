@@ -5,7 +5,7 @@ Their program finds one-hot groups by substrings of column names. Needs the mode
 reproduction.why_adult`.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +16,7 @@ from countertrain.evaluation.comparison import compare
 from countertrain.runs.measure import measure
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.run import Run, open_run
+from countertrain.tables import Dataset
 from reproduction.published import TABLE1
 from reproduction.tables import paper_label
 from reproduction.writing import write_table
@@ -23,12 +24,21 @@ from reproduction.writing import write_table
 ROUNDS = 10
 
 
+class Slipped(Dataset):
+    """Adult with `education-num` in the group of `education`."""
+
+    @property
+    def categories(self) -> tuple[slice, ...]:
+        """The one-hot groups, one of them with a column too many."""
+        column = self.features.index("education-num")
+        return tuple(slice(g.start, column + 1) if g.stop == column else g for g in super().categories)
+
+
 def with_slip(run: Run) -> Run:
-    """The same run, its data with `education-num` in the group of `education`."""
-    column = run.data.features.index("education-num")
-    groups = tuple(slice(g.start, column + 1) if g.stop == column else g for g in run.data.categories)
-    assert groups != run.data.categories
-    return replace(run, data=replace(run.data, categories=groups))
+    """The same run with the slip in its data."""
+    slipped = Slipped(**{field.name: getattr(run.data, field.name) for field in fields(run.data)})
+    assert slipped.categories != run.data.categories
+    return replace(run, data=slipped)
 
 
 def _evaluate(run: Run) -> pd.DataFrame:

@@ -77,7 +77,7 @@ def test_that_nothing_matures_is_said_in_one_plain_line(
     [
         (["fit", "{}/loans.csv", "--label", "decisio", "--out", "{}/n"], "did you mean 'decision'?"),
         (["fit", "{}/loans.csv", "--out", "{}/n"], "--label must name the column of"),
-        (["fit", "{}/nowhere.csv", "--label", "y", "--out", "{}/n"], "cannot be read as a CSV file with a header"),
+        (["fit", "{}/nowhere.csv", "--label", "y", "--out", "{}/n"], "there is no file"),
         (["fit", "{}/loans.csv", "--label", "decision", "--out", "{}/m"], "holds models already"),
         (["fit", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "at least two classes with two rows each"),
         (["report", "{}"], "is not a folder that `countertrain fit` wrote"),

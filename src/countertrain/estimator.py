@@ -19,7 +19,7 @@ from countertrain.models.deciding import as_one, logits_of
 from countertrain.runs import callbacks, export, fitting, store
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
-from countertrain.runs.registry import OwnCode
+from countertrain.runs.registry import OwnCode, read_schema
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
@@ -155,10 +155,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if isinstance(table, pd.DataFrame):
             table = table.drop(columns=[name for name in settings.drop if name in table])
         encoder = Encoder.fit(self._schema_of(table, settings), table)
-        x, y = _encode(encoder, table), torch.from_numpy(codes)  # (n, D), (n,)
+        x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         settings, rng = self._draw_seeds(settings)
         data = fitting.make_dataset(settings, encoder, x, y, classes, rng)
-        settings = fitting.name_weighted_classes(settings, classes)
         training = Training.begin([settings], data, own=self.own_code)
         with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
             self.history_ = training.fit(callbacks=watching)
@@ -204,7 +203,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, K), in the order of `classes_`."""
         table = self._rows(X)
-        logits = logits_of(self.ensemble_, _encode(self.encoder_, table))
+        logits = logits_of(self.ensemble_, self.encoder_.tensor(table))
         return logits.softmax(-1).numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -327,7 +326,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             )
         schema = self.schema
         if schema is None and settings.schema_file is not None:
-            schema = Schema.from_toml(Path(settings.schema_file).read_text(encoding="utf-8"))
+            schema = read_schema(Path(settings.schema_file))
         schema = Schema.infer(table) if schema is None else schema
         check_names(list(settings.mutability), schema.names)
         return schema.with_columns(**{name: {"mutability": way} for name, way in settings.mutability.items()})
@@ -345,13 +344,3 @@ def _check_some(frame: pd.DataFrame) -> None:
         raise ValueError(
             f"X must have at least one row and one column; got {len(frame)} rows and {frame.shape[1]} columns"
         )
-
-
-def _encode(encoder: Encoder, table: Table) -> Tensor:
-    """Rows as the network takes them, (n, D) in float32."""
-    x = torch.from_numpy(encoder.encode(table)).float()
-    if not torch.isfinite(x).all():
-        row, feature = (~torch.isfinite(x)).nonzero()[0].tolist()
-        name = encoder.schema.names[encoder.column_of[feature]]
-        raise ValueError(f"column {name!r}, row {row}, is too large a number for a network; correct it")
-    return x

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.model_selection import train_test_split
 
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.files import write_text
+from countertrain.tables.labels import code_labels
 from countertrain.tables.schema import Schema, check_names
+from countertrain.tables.splits import split_off
 
 __all__ = ["Project"]
 
@@ -91,8 +93,5 @@ def _split(frame: pd.DataFrame, label: str, held_out: float, seed: int) -> tuple
         raise ValueError(
             f"column {label!r} must hold at least two classes with two rows each; it has {counts.head(5).to_dict()}"
         )
-    try:
-        known, test = train_test_split(frame, test_size=held_out, random_state=seed, stratify=frame[label])
-    except ValueError as error:
-        raise ValueError(f"rows cannot be held out for testing: {error}") from error
-    return known.reset_index(drop=True), test.reset_index(drop=True)
+    known, test = split_off(code_labels(frame[label])[0], held_out, np.random.default_rng(seed))
+    return frame.iloc[known].reset_index(drop=True), frame.iloc[test].reset_index(drop=True)

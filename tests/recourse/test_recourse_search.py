@@ -22,8 +22,8 @@ from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import Grid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.recourse.search import RecourseSearch, explain
-from countertrain.tables.real import TABLES
 from countertrain.tables.schema import Numeric, Schema
+from countertrain.tables.sources.paper import TABLES
 from people import SCHEMA, classifier, people, violations
 
 ROWS = people(120, seed=1)
@@ -487,7 +487,7 @@ def real(name: str) -> tuple[pd.DataFrame, NDArray[Any], pd.DataFrame, Schema]:
     """4,000 rows to train on with their labels, 1,000 to explain, and what is declared of their columns."""
     table = TABLES[name]
     frame = pd.read_csv(FOLDER / table.file, keep_default_na=False)[list(table.columns)]
-    labels = frame.pop(table.target).to_numpy()
+    labels = frame.pop(table.label).to_numpy()
     return frame[:4000], labels[:4000], frame[-1000:], Schema.infer(frame).with_columns(**DECLARED[name])
 
 

@@ -56,9 +56,10 @@ def test_an_explanation_holds_the_row_and_its_counterfactual_in_original_units(p
     data, model = people.data, people.models[0]
     factual = data.test.x[row]
     assert (e.row, e.decision, e.target, e.features) == (row, "high", "mid", data.features)
-    assert e.before == pytest.approx((factual * data.scale + data.centre).tolist(), rel=1e-5)
+    centre, scale = (values[list(data.encoder.column_of)] for values in (data.encoder.centre, data.encoder.scale))
+    assert e.before == pytest.approx((factual.numpy() * scale + centre).tolist(), rel=1e-5)
     assert 20_000 < e.before[0] < 60_000
-    after = (torch.tensor(e.after) - data.centre) / data.scale
+    after = torch.from_numpy((np.array(e.after) - centre) / scale).float()
     with torch.no_grad():
         probability = model(torch.stack([factual, after])).softmax(-1)[:, data.classes.index("mid")]
     assert (e.probability_before, e.probability_after) == pytest.approx(probability.tolist(), abs=1e-4)

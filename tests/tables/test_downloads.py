@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from countertrain.tables.downloads import DataFileError, fetch, watching_downloads
+from countertrain.tables.sources.downloads import DataFileError, fetch, watch_downloads
 
 SIZE = 300_000
 
@@ -33,7 +33,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_the_bytes_of_a_download_are_reported_as_they_come(server: str) -> None:
     seen: list[tuple[str, int, int | None]] = []
-    with watching_downloads(lambda *report: seen.append(report)):
+    with watch_downloads(lambda *report: seen.append(report)):
         path = fetch("rows.bin", "here", lambda p: urllib.request.urlretrieve(f"{server}/rows.bin", p) and None)
     assert path.stat().st_size == SIZE
     assert seen[-1] == ("rows.bin", SIZE, SIZE)
@@ -51,7 +51,7 @@ def test_a_download_that_fails_leaves_nothing_and_says_what_to_do(server: str, t
         urllib.request.urlopen(f"{server}/missing")
 
     with (
-        watching_downloads(lambda *report: None),
+        watch_downloads(lambda *report: None),
         pytest.raises(DataFileError, match=r"rows.bin is neither in the folder named by .* COUNTERTRAIN_DATA .*404"),
     ):
         fetch("rows.bin", "here", broken)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from countertrain.tables import Dataset, load
-from countertrain.tables.synthetic import SYNTHETIC
+from countertrain.tables.sources.synthetic import SYNTHETIC
 
 SETS = ("ls", "ol", "circles", "moons")
 CENTRES = torch.tensor([[2.586902, -0.451857], [-0.993221, 4.062597]])

@@ -94,7 +94,7 @@ def counting(description: str) -> Iterator[Any]:
 @contextmanager
 def download_bar() -> Iterator[None]:
     """A bar for whatever is downloaded inside; nothing is shown where nothing is."""
-    from countertrain.tables.downloads import watching_downloads
+    from countertrain.tables.sources.downloads import watch_downloads
 
     columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True))
@@ -109,7 +109,7 @@ def download_bar() -> Iterator[None]:
             progress.stop()
 
     try:
-        with watching_downloads(report):
+        with watch_downloads(report):
             yield
     finally:
         if progress.live.is_started:

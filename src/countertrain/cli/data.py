@@ -23,8 +23,8 @@ def convert(
     validation and test, 10,000 rows each are held out at most.
     """
     from countertrain.cli.console import console, counting
-    from countertrain.tables.convert import convert as convert_table
+    from countertrain.tables.sources.convert import convert as convert_table
 
     with counting(f"converting {source}") as progress:
-        convert_table(source, folder, target=target_column, data_seed=data_seed, progress=progress)
+        convert_table(source, folder, label=target_column, data_seed=data_seed, progress=progress)
     console.print(f"rows: {folder}\n[dim]next: countertrain train {folder}[/]", soft_wrap=True)

@@ -84,9 +84,10 @@ def recourse(
     """What each person could change for another decision, into a file; the first few on the screen."""
     from countertrain.cli.console import console
     from countertrain.project import Project
+    from countertrain.tables import read_table
 
     project = Project.open(folder)
-    people = project.rows if rows is None else _read(rows)
+    people = project.rows if rows is None else read_table(rows)
     found = project.classifier.explain(
         people, _label(target, list(project.classifier.classes_)), n_options=options, immutable=immutable or ()
     )
@@ -157,24 +158,16 @@ def _plain_warnings() -> Iterator[None]:
 
 def _labelled(table: Path, label: str | None) -> tuple["pd.DataFrame", str]:
     """A table by name or by path, and its column to predict."""
-    from countertrain.tables.real import TABLES, load_frame
+    from countertrain.tables import load_frame, read_table
+    from countertrain.tables.sources.paper import TABLES
 
     name = str(table)
     if name in TABLES and not table.exists():
         rows, labels = load_frame(name)
-        return rows.assign(**{TABLES[name].target: labels}), label or TABLES[name].target
+        return rows.assign(**{TABLES[name].label: labels}), label or TABLES[name].label
     if label is None:
         raise ValueError(f"--label must name the column of {table} to predict")
-    return _read(table), label
-
-
-def _read(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        return pd.read_csv(path)
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise ValueError(f"{path} cannot be read as a CSV file with a header: {error}") from error
+    return read_table(table), label
 
 
 def _label(text: str | None, classes: list[object]) -> object:

@@ -63,8 +63,8 @@ def explain(
     valid, mature = int(predict(after)[0]) == wanted, bool(found.mature[0])
     return Explanation(
         row=row,
-        decision=data.classes[decision],
-        target=data.classes[wanted],
+        decision=str(data.classes[decision]),
+        target=str(data.classes[wanted]),
         features=data.features,
         before=tuple(data.original(factual)[0].tolist()),
         after=tuple(data.original(found.x)[0].tolist()),
@@ -80,7 +80,7 @@ def explain(
 
 def _class(run: Run, target: int | str | None, decision: int) -> int:
     """A class by number or name; the other one of two if left out."""
-    classes = run.data.classes
+    classes = [str(label) for label in run.data.classes]
     if target is None:
         if len(classes) != 2:
             raise ValueError(f"target must be given where there are {len(classes)} classes: {', '.join(classes)}")

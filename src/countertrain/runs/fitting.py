@@ -5,15 +5,15 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from countertrain.runs.settings import Settings
 from countertrain.tables.dataset import Dataset, Split
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.splits import split_off
 from countertrain.training.history import History
 
-__all__ = ["make_dataset", "name_weighted_classes", "sample_of_each_class", "warn_if_immature"]
+__all__ = ["make_dataset", "sample_of_each_class", "warn_if_immature"]
 
 Rows = NDArray[np.int64]
 _TOO_FEW = 0.05  # of the counterfactuals of an epoch, for the divergence to learn from
@@ -26,41 +26,27 @@ def make_dataset(
     train, held = np.arange(len(y)), np.arange(0)
     if settings.early_stopping:
         train, held = _hold_out(y.numpy(), settings.validation_fraction, rng)
-    nothing = Split(x[:0], y[:0])
-    ones = x.new_ones(x.shape[1])
     return Dataset(
         name=settings.data,
         title="rows given in Python",
+        encoder=encoder,
+        label="label",
+        classes=tuple(classes.tolist()),
         train=Split(x[train], y[train]),
         validation=Split(x[held], y[held]),
-        test=nothing,
-        features=encoder.features,
-        classes=tuple(map(str, classes.tolist())),
-        centre=0 * ones,
-        scale=ones,
-        categories=encoder.categories,
-        encoder=encoder,
+        test=Split(x[:0], y[:0]),
     )
-
-
-def name_weighted_classes(settings: Settings, classes: NDArray[np.generic]) -> Settings:
-    """Weights by label as weights by the name of a class: 1 and 1.0 are the same label, but not the same text."""
-    if not isinstance(settings.class_weight, tuple):
-        return settings
-    names = {label: str(label) for label in classes.tolist()}
-    return settings.change(class_weight={names.get(label, label): weight for label, weight in settings.class_weight})
 
 
 def _hold_out(codes: Rows, fraction: float, rng: np.random.RandomState) -> tuple[Rows, Rows]:
     """Rows to train on and rows to validate on, the same mix of classes in both."""
     try:
-        train, held = train_test_split(np.arange(len(codes)), test_size=fraction, stratify=codes, random_state=rng)
+        return split_off(codes, fraction, rng)
     except ValueError as error:
         raise ValueError(
-            f"early_stopping cannot hold out {fraction:g} of {len(codes)} rows with every class in both parts "
-            f"({str(error).splitlines()[0]}); change validation_fraction, or train without early_stopping"
+            f"early_stopping cannot hold out {fraction:g} of {len(codes)} rows with every class in both parts; change "
+            "validation_fraction, or train without early_stopping"
         ) from error
-    return train, held
 
 
 def sample_of_each_class(codes: Rows, most: int, rng: np.random.RandomState) -> Rows:

@@ -82,7 +82,7 @@ def example(column: Column) -> Any:
         return column.levels[0]
     assert column.lower is not None
     assert column.upper is not None
-    middle = float(column.rounded(np.array([(column.lower + column.upper) / 2]))[0])
+    middle = float(column.round_to_step(np.array([(column.lower + column.upper) / 2]))[0])
     return int(middle) if column.integer else middle
 
 

@@ -1,7 +1,8 @@
-"""Data sets: rows, labels, names, and how to turn the model's units back into a person's."""
+"""Tables: where rows come from, what their columns mean, and how they become numbers that a model can see, and back."""
 
 from countertrain.tables.catalogue import catalogue, load
 from countertrain.tables.dataset import Dataset, Split
-from countertrain.tables.real import load_frame
+from countertrain.tables.sources.files import read_table
+from countertrain.tables.sources.paper import load_frame
 
-__all__ = ["Dataset", "Split", "catalogue", "load", "load_frame"]
+__all__ = ["Dataset", "Split", "catalogue", "load", "load_frame", "read_table"]

@@ -1,17 +1,28 @@
-"""All data sets by name."""
+"""All sources of rows behind one door: data sets by name, files, frames, converted folders, other packages."""
 
+from collections.abc import Sequence
 from functools import partial
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Protocol
 
+import pandas as pd
+
 from countertrain.tables.dataset import Dataset
-from countertrain.tables.frames import breast_cancer, digits, read_csv
-from countertrain.tables.memmap import read_folder
-from countertrain.tables.real import TABLES, mnist, table
-from countertrain.tables.synthetic import SYNTHETIC, make
+from countertrain.tables.schema import Schema
+from countertrain.tables.sources.files import is_table, read_table, short_name
+from countertrain.tables.sources.folder import open_folder
+from countertrain.tables.sources.frames import breast_cancer, from_frame
+from countertrain.tables.sources.images import digits, mnist
+from countertrain.tables.sources.paper import TABLES, table
+from countertrain.tables.sources.synthetic import SYNTHETIC, make
 from countertrain.words import list_names, suggest
 
-__all__ = ["catalogue", "load"]
+__all__ = ["ENTRY_POINTS", "catalogue", "load"]
+
+ENTRY_POINTS = "countertrain.datasets"
+"""The entry points under which other packages offer data sets: callables that take `data_seed` by name."""
 
 
 class _Loader(Protocol):
@@ -28,20 +39,82 @@ _LOADERS: dict[str, tuple[str, _Loader]] = {
 
 
 def catalogue() -> dict[str, str]:
-    """Names and titles of the data sets that can be loaded."""
-    return {name: title for name, (title, _) in _LOADERS.items()}
+    """Names and titles of the data sets that can be loaded, those of other packages last."""
+    own = {name: title for name, (title, _) in _LOADERS.items()}
+    return own | {name: f"from {_package(point)}" for name, point in _find_plugins().items()}
 
 
-def load(name: str | Path, *, target: str | None = None, data_seed: int = 42) -> Dataset:
-    """A data set by name; a CSV file by path, with `target` (or its last column) to predict; a converted folder."""
-    if str(name) in _LOADERS:
-        return _LOADERS[str(name)][1](data_seed=data_seed)
-    path = Path(name)
-    if path.suffix.lower() == ".csv" or path.is_file():
-        if not path.is_file():
-            raise ValueError(f"there is no file {path}; check the path")
-        return read_csv(path, target=target, data_seed=data_seed)
+def load(
+    source: str | Path | pd.DataFrame,
+    *,
+    label: str | None = None,
+    data_seed: int = 42,
+    schema: Schema | None = None,
+    drop: Sequence[str] = (),
+) -> Dataset:
+    """A data set by name, a CSV or Parquet file or a converted folder by path, or a DataFrame.
+
+    `label` is the column to predict, the last one of a table if left out; `schema` says what the columns of a table
+    mean, inferred if left out; the model does not see the columns to `drop`.
+    """
+    if isinstance(source, pd.DataFrame):
+        return from_frame(source, label=label, data_seed=data_seed, schema=schema, drop=drop)
+    name, path = str(source), Path(source)
+    plugins = {} if name in _LOADERS else _find_plugins()
+    if name in _LOADERS or name in plugins:
+        if schema is not None and name in TABLES:
+            data = table(name, data_seed=data_seed, schema=schema)
+        else:
+            _refuse_schema(name, schema)
+            data = _load_plugin(plugins[name], data_seed) if name in plugins else _LOADERS[name][1](data_seed=data_seed)
+        _check_label(data, label)
+        return data.drop(drop) if drop else data
     if path.is_dir():
-        return read_folder(path, target=target, data_seed=data_seed)
-    there = f"there are {list_names(_LOADERS, len(_LOADERS))}, or the path of a CSV file"
-    raise ValueError(f"unknown data set {str(name)!r}; {suggest(name, _LOADERS, there)}")
+        _refuse_schema(name, schema)
+        data = open_folder(path, label=label, data_seed=data_seed)
+        return data.drop(drop) if drop else data
+    if is_table(path):
+        options = {"label": label, "data_seed": data_seed, "schema": schema, "drop": drop}
+        return from_frame(read_table(path), name=short_name(path), title=path.name, **options)  # type: ignore[arg-type]
+    known = [*_LOADERS, *plugins]
+    there = f"there are {list_names(known, len(known))}, or the path of a CSV or Parquet file"
+    raise ValueError(f"unknown data set {name!r}; {suggest(name, known, there)}")
+
+
+def _refuse_schema(name: str, schema: Schema | None) -> None:
+    if schema is not None:
+        raise ValueError(f"{name} has a schema of its own, and another one can be given for tables only; leave it out")
+
+
+def _check_label(data: Dataset, label: str | None) -> None:
+    if label not in (None, data.label):
+        raise ValueError(f"{data.name} has the label {data.label!r}, not {label!r}; leave it out")
+
+
+def _find_plugins() -> dict[str, EntryPoint]:
+    """The data sets that other packages offer, by name."""
+    points = {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}
+    for name, point in points.items():
+        if name in _LOADERS:
+            raise ValueError(
+                f"{_package(point)} offers a data set {name!r}, which is the name of one of countertrain's own; "
+                "uninstall it, or ask its authors to rename the data set"
+            )
+    return points
+
+
+def _load_plugin(point: EntryPoint, data_seed: int) -> Dataset:
+    try:
+        data = point.load()(data_seed=data_seed)
+    except Exception as error:  # whatever the code of others may do
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(f"the data set {point.name!r} of {_package(point)} cannot be loaded ({why})") from error
+    if not isinstance(data, Dataset):
+        raise TypeError(
+            f"the data set {point.name!r} of {_package(point)} must be a Dataset; got {type(data).__name__}"
+        )
+    return data
+
+
+def _package(point: EntryPoint) -> str:
+    return f"the package {point.dist.name}" if point.dist else f"the module {point.module}"

@@ -11,7 +11,7 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_float_dtype, is_inte
 from countertrain.tables.columns import Boolean, Categorical, Numeric
 from countertrain.words import list_names, plain
 
-__all__ = ["codes", "dtype", "fitted", "merged", "numbers", "series"]
+__all__ = ["choose_dtype", "codes", "fit", "keep", "numbers", "restore", "store", "to_series"]
 
 _RARE = 1e-3  # of the training rows: a level that fewer have is not advised
 
@@ -47,22 +47,22 @@ def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np
     return found
 
 
-def fitted(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> Numeric | Categorical | Boolean:
+def fit(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> Numeric | Categorical | Boolean:
     """The column with what it leaves open taken from the training rows."""
     if isinstance(column, Numeric):
         known = _as_floats(column.name, values)
-        return column.fitted(known[~np.isnan(known)])
-    if column.settled:
+        return column.fit(known[~np.isnan(known)])
+    if column.is_complete:
         return column
     places = _places(column, values)
     counts = np.bincount(places[places >= 0], minlength=len(column.levels))
     if isinstance(column, Categorical) and column.rare is None:
         rare = tuple(column.labels[place] for place in np.flatnonzero(counts < _RARE * len(values)))
         column = column.model_copy(update={"rare": rare})
-    return column if column.settled else column.model_copy(update={"fill": column.levels[int(counts.argmax())]})
+    return column if column.is_complete else column.model_copy(update={"fill": column.levels[int(counts.argmax())]})
 
 
-def dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:
+def choose_dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:
     """The type of the training rows, or another one where that cannot hold all that the column may become."""
     if isinstance(column, Numeric):
         other = "int64" if column.integer else "float64"
@@ -79,7 +79,7 @@ def dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:
     return str(own) if is_float_dtype(own) or held.tolist() == most else other
 
 
-def series(column: Numeric | Categorical | Boolean, places: NDArray[Any], dtype: str) -> "pd.Series[Any]":
+def to_series(column: Numeric | Categorical | Boolean, places: NDArray[Any], dtype: str) -> "pd.Series[Any]":
     """Numbers, or levels by their places, as a column of a table; what lies behind the last level is missing."""
     own: Any = dtype
     if isinstance(column, Numeric):
@@ -90,7 +90,7 @@ def series(column: Numeric | Categorical | Boolean, places: NDArray[Any], dtype:
     return levels.reindex(places).reset_index(drop=True)
 
 
-def merged(changed: "pd.Series[Any]", origin: "pd.Series[Any]", stays: NDArray[np.bool_]) -> "pd.Series[Any]":
+def keep(changed: "pd.Series[Any]", origin: "pd.Series[Any]", stays: NDArray[np.bool_]) -> "pd.Series[Any]":
     """The changed column with the cells that stay as in `origin`, in a type that holds both."""
     own: Any = origin.dtype
     if own == np.dtype(object):  # as below, but many times faster
@@ -99,6 +99,22 @@ def merged(changed: "pd.Series[Any]", origin: "pd.Series[Any]", stays: NDArray[n
         changed = changed.astype(own)
     n = len(origin)
     return pd.concat([origin, changed], ignore_index=True).take(np.arange(n) + n * ~stays).reset_index(drop=True)
+
+
+def store(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """(n,), numbers as they are and levels by their places, NaN where there is neither: all that `fit` looks at."""
+    if isinstance(column, Numeric):
+        return _as_floats(column.name, values)
+    places = _places(column, values)
+    return np.where(places < 0, np.nan, places)
+
+
+def restore(column: Numeric | Categorical | Boolean, stored: NDArray[np.float64]) -> "pd.Series[Any]":
+    """The values that `store` saw, with missing ones for whatever was neither a number nor a level."""
+    if isinstance(column, Numeric):
+        return pd.Series(stored)
+    levels = np.array([*column.levels, None], dtype=object)
+    return pd.Series(levels[np.nan_to_num(stored, nan=-1).astype(np.intp)], dtype=object)
 
 
 def _as_floats(name: str, values: "pd.Series[Any]") -> NDArray[np.float64]:

@@ -94,11 +94,11 @@ class Numeric(BaseModel):
         return self
 
     @property
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left open for training rows to say."""
         return None not in (self.lower, self.upper) and (self.missing != "fill" or self.fill is not None)
 
-    def rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def round_to_step(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The nearest multiples of the step within the bounds, exactly the numbers that their decimals say."""
         lower, upper = self._bounds
         if self.step is None:
@@ -109,13 +109,13 @@ class Numeric(BaseModel):
 
     def ends(self) -> NDArray[np.float64]:
         """(2,), the lowest and the highest number that it may become, once its bounds are known."""
-        return self.rounded(np.array([self.lower, self.upper], dtype=np.float64))
+        return self.round_to_step(np.array([self.lower, self.upper], dtype=np.float64))
 
     @property
     def _bounds(self) -> tuple[float, float]:
         return -math.inf if self.lower is None else self.lower, math.inf if self.upper is None else self.upper
 
-    def fitted(self, values: NDArray[np.float64]) -> Self:
+    def fit(self, values: NDArray[np.float64]) -> Self:
         """The column with bounds and fill, where they were left open, from its values in the training rows."""
         if not len(values):
             raise SchemaError(f"column {self.name!r} has no value in the training rows; drop it")
@@ -128,9 +128,9 @@ class Numeric(BaseModel):
             "upper": high if self.upper is None else self.upper,
         }
         column = type(self)(**{**self.model_dump(), **bounds})
-        if column.settled:
+        if column.is_complete:
             return column
-        return column.model_copy(update={"fill": float(column.rounded(np.median(values, keepdims=True))[0])})
+        return column.model_copy(update={"fill": float(column.round_to_step(np.median(values, keepdims=True))[0])})
 
     def within(self, limits: Range) -> Self:
         """The column with narrower bounds."""
@@ -202,7 +202,7 @@ class Categorical(BaseModel):
             raise ValueError(f"{who} name {label!r}, which is no level; {suggest(label, self.labels)}")
 
     @property
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left open for training rows to say."""
         return self.rare is not None and ("fill" not in (self.missing, self.unseen) or self.fill is not None)
 
@@ -263,7 +263,7 @@ class Boolean(BaseModel):
         return self
 
     @property
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left open for training rows to say."""
         return self.missing != "fill" or self.fill is not None
 

@@ -1,23 +1,35 @@
-"""A data set as training needs it: three splits in the model's units, and the way back to a person's."""
+"""A data set as training needs it: three splits in the model's units, and the encoder that leads there and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.labels import code_labels
+from countertrain.tables.schema import Schema, as_frame
+from countertrain.tables.splits import Rows, Splits
 from countertrain.words import suggest
 
-__all__ = ["Dataset", "Split", "hold_out"]
+__all__ = ["Dataset", "Split"]
+
+_WAYS: dict[tuple[bool, bool], Mutability] = {
+    (True, True): "both",
+    (True, False): "increase",
+    (False, True): "decrease",
+    (False, False): "none",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows x (n, D) in the model's units and their classes y (n,)."""
+    """Rows x (n, D) in the model's units, float32, and their classes y (n,), int64."""
 
     x: Tensor
     y: Tensor
@@ -28,31 +40,88 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows for training, validation and test, with what is known about their columns."""
+    """Rows for training, validation and test, with the encoder that they come from."""
 
     name: str
     title: str
+    encoder: Encoder
+    label: str
+    """The column to predict."""
+    classes: tuple[Any, ...]
+    """The labels of the K classes."""
     train: Split
     validation: Split
     test: Split
-    features: tuple[str, ...]
-    """Names of the D columns; those of a one-hot group read "name=level"."""
-    classes: tuple[str, ...]
-    centre: Tensor  # (D,)
-    scale: Tensor  # (D,): a person's units are x * scale + centre
-    categories: tuple[slice, ...] = ()
-    domain: tuple[float, float] | None = None
-    """Bounds of every feature in the model's units; None: inferred from the rows."""
+    test_frame: pd.DataFrame | None = None
+    """The test rows in people's units with their labels, and with columns that the model does not see."""
+    domain: tuple[Tensor, Tensor] | None = None
+    """Lowest and highest value of each feature in the model's units, (D,); None: from the rows, or from the schema."""
     protected: tuple[str, ...] = ()
     """The features that the paper treats as immutable."""
     known: Tensor | None = None
     """Training and validation rows as one tensor, for data that do not fit in memory; None: joined when needed."""
-    encoder: Encoder | None = None
-    """What turned the rows of a table into these; None: the columns are only known by name."""
+
+    @classmethod
+    def of(
+        cls,
+        rows: pd.DataFrame | NDArray[Any],
+        y: Any,
+        *,
+        schema: Schema | None = None,
+        splits: Splits | None = None,
+        fit_on: Rows | None = None,
+        classes: tuple[Any, ...] | None = None,
+        name: str = "table",
+        title: str = "table",
+        label: str = "label",
+        drop: Sequence[str] = (),
+        protected: tuple[str, ...] = (),
+    ) -> Self:
+        """A data set of rows in people's units and their labels y (n,).
+
+        The schema is inferred from all rows if left out, and the encoder fitted to the rows `fit_on`, which are those
+        for training if left out; without `splits`, all rows are. `classes` gives the labels in an order other than
+        theirs. The model does not see the columns to `drop`; the test rows keep them.
+        """
+        table = as_frame(rows, None if schema is None else schema.names)
+        labels = pd.Series(np.asarray(y) if not isinstance(y, pd.Series) else y.to_numpy(), name=label)
+        if len(labels) != len(table):
+            raise ValueError(f"y must hold one label for each of the {len(table)} rows; got {len(labels)}")
+        codes, classes = code_labels(labels, classes)
+        parts = splits or (np.arange(len(table)), np.arange(0), np.arange(0))
+        if schema is None:
+            schema = Schema.infer(rows if isinstance(rows, np.ndarray) else table.drop(columns=list(drop)))
+        encoder = Encoder.fit(schema.drop(drop), table.iloc[parts[0] if fit_on is None else fit_on])
+        x, targets = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
+        train, validation, test = (Split(x[part], targets[part]) for part in parts)
+        frame = table.iloc[parts[2]].reset_index(drop=True)
+        frame[label] = pd.Series([classes[k] for k in codes[parts[2]]], dtype=object).infer_objects()
+        return cls(
+            name=name,
+            title=title,
+            encoder=encoder,
+            label=label,
+            classes=classes,
+            train=train,
+            validation=validation,
+            test=test,
+            test_frame=frame,
+            protected=tuple(column for column in protected if column not in drop),
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """What the columns mean."""
+        return self.encoder.schema
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the D columns that the model sees; those of a one-hot group read "name=level"."""
+        return self.encoder.features
 
     @property
     def n_features(self) -> int:
-        """D, the number of columns."""
+        """D, the number of columns that the model sees."""
         return len(self.features)
 
     @property
@@ -60,51 +129,64 @@ class Dataset:
         """K, the number of classes."""
         return len(self.classes)
 
+    @property
+    def categories(self) -> tuple[slice, ...]:
+        """The one-hot groups among the features; a truth value is a group of one."""
+        return self.encoder.categories
+
     def original(self, x: Tensor) -> Tensor:
-        """Rows in a person's units."""
-        return x * self.scale + self.centre
+        """Rows (n, D) with numbers in a person's units; for whole rows of a table, see `encoder.decode`."""
+        return self.encoder.unscale(x)
 
     def columns(self, names: Sequence[str]) -> list[int]:
-        """Columns of the named features; the name of a one-hot group stands for all of its columns."""
-        found: list[int] = []
+        """Places of the named features; the name of a one-hot group stands for all of its columns."""
+        places: list[int] = []
         for name in names:
-            columns = [i for i, f in enumerate(self.features) if f == name or f.split("=", 1)[0] == name]
-            if not columns:
-                known = list(dict.fromkeys(f.split("=", 1)[0] for f in self.features))
+            mine = [i for i, f in enumerate(self.features) if f == name or f.split("=", 1)[0] == name]
+            if not mine:
+                known = dict.fromkeys(f.split("=", 1)[0] for f in self.features)
                 raise ValueError(f"{self.name} has no feature {name!r}; {suggest(name, known)}")
-            found += columns
-        return found
+            places += mine
+        return places
+
+    def drop(self, names: Sequence[str]) -> Self:
+        """The data set of a model that does not see these columns of the table."""
+        kept = [i for i, column in enumerate(self.encoder.column_of) if self.schema.names[column] not in names]
+        return replace(
+            self,
+            encoder=self.encoder.drop(names),
+            train=Split(self.train.x[:, kept], self.train.y),
+            validation=Split(self.validation.x[:, kept], self.validation.y),
+            test=Split(self.test.x[:, kept], self.test.y),
+            domain=None if self.domain is None else (self.domain[0][kept], self.domain[1][kept]),
+            protected=tuple(name for name in self.protected if name not in names),
+            known=None,
+        )
 
     def constraints(
         self,
         *,
-        n_sigma: float = 2.0,
+        n_sigma: float | None = 2.0,
         immutable: Sequence[str] = (),
         mutability: Mapping[str, Mutability] | None = None,
         categories: bool = False,
     ) -> Constraints:
-        """What may change: domain (given or inferred from training and validation rows), mutability, groups.
+        """What may change, in the model's units: the schema's mutability, overruled by what is listed here.
 
+        The domain is the data set's own; or else mean and `n_sigma` standard deviations of training and validation
+        rows, where every level that some row has is open to all; with None, bounds and levels are the schema's.
         `categories` projects one-hot groups at every step, as the authors' program does at test time only.
         """
-        ways: dict[int, Mutability] = {}
+        declared = self.encoder.constraints(rare=n_sigma is not None)
+        ways = [_WAYS[way] for way in zip(declared.may_increase.tolist(), declared.may_decrease.tolist(), strict=True)]
         for name, way in {**(mutability or {}), **dict.fromkeys(immutable, "none")}.items():
-            ways |= dict.fromkeys(self.columns([name]), way)  # type: ignore[arg-type]  # checked by Constraints
-        groups = self.categories if categories else ()
-        if self.domain is not None:
-            lower, upper = self.domain
-            return Constraints.of(self.n_features, mutability=ways, lower=lower, upper=upper, categories=groups)
-        known = torch.cat([self.train.x, self.validation.x]) if self.known is None else self.known
-        return Constraints.infer(known, n_sigma=n_sigma, mutability=ways, categories=groups)
-
-
-def hold_out(y: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A mask of n rows, of each class its share (largest remainders are rounded up)."""
-    held = np.zeros(len(y), dtype=bool)
-    labels, counts = np.unique(y, return_counts=True)
-    shares = n * counts / len(y)
-    quota = np.floor(shares).astype(int)
-    quota[np.argsort(quota - shares, kind="stable")[: n - quota.sum()]] += 1
-    for label, wanted in zip(labels, quota, strict=True):
-        held[rng.permutation(np.flatnonzero(y == label))[:wanted]] = True
-    return held
+            for place in self.columns([name]):
+                ways[place] = way  # type: ignore[call-overload]  # checked by Constraints
+        lower, upper = self.domain or (declared.lower, declared.upper)
+        if self.domain is None and n_sigma is not None:
+            known = torch.cat([self.train.x, self.validation.x]) if self.known is None else self.known
+            inferred = Constraints.infer(known, n_sigma=n_sigma)
+            lower, upper = inferred.lower, inferred.upper
+        groups, transitions = (self.categories, declared.transitions) if categories else ((), {})
+        free = Constraints.of(self.n_features, mutability=ways, lower=lower, upper=upper, categories=groups)
+        return replace(free, transitions=transitions)

@@ -1,7 +1,7 @@
 """Rows of a table as numbers that a model can see, and back: a schema fitted to training rows."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
-from countertrain.tables.schema import Boolean, Categorical, Numeric, Range, Schema, as_frame, check_names
+from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Range, Schema, as_frame, check_names
 
 __all__ = ["Encoder", "Range"]
 
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 class Encoder:
     """A schema that leaves nothing open, with the scale of its numbers and the types of its columns.
 
-    Numbers are standardised, levels one-hot coded, and truth values are 0 or 1.
+    Numbers are standardised by mean and sample standard deviation, levels one-hot coded, truth values 0 or 1.
     """
 
     schema: Schema
@@ -40,7 +41,7 @@ class Encoder:
             raise ValueError(f"an encoder needs a centre, a scale and a type for each of its {n} columns")
         if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):
             raise ValueError("the centres and scales of an encoder must be finite, and its scales positive")
-        unknown = [column.name for column in self.schema.columns if not column.settled]
+        unknown = [column.name for column in self.schema.columns if not column.is_complete]
         if unknown:
             raise ValueError(
                 f"column {unknown[0]!r} leaves bounds, a fill or rare levels open; use Encoder.fit with training rows"
@@ -52,15 +53,23 @@ class Encoder:
         table = _table(schema, frame)
         if not len(table):
             raise ValueError("an encoder is fitted to at least one row; got none")
-        columns = tuple(cells.fitted(column, table[column.name]) for column in schema.columns)
-        centre, scale = np.zeros(len(columns)), np.ones(len(columns))
-        for i, column in enumerate(columns):
-            if isinstance(column, Numeric):
-                numbers = cells.numbers(column, table[column.name])
-                centre[i], spread = numbers.mean(), numbers.std()
-                scale[i] = spread if spread > 1e-12 * abs(centre[i]) else 1.0
-        dtypes = tuple(cells.dtype(column, table[column.name].dtype) for column in columns)
-        return cls(Schema(columns=columns), centre, scale, dtypes)
+        columns = [table[name] for name in schema.names]
+        return cls.fit_columns(schema, columns, [values.dtype for values in columns])
+
+    @classmethod
+    def fit_columns(cls, schema: Schema, columns: Iterable["pd.Series[Any]"], dtypes: Sequence[Any]) -> Self:
+        """`fit` for columns that come one by one, in the order of the schema, with the types they have in the table."""
+        settled: list[Column] = []
+        centre, scale = np.zeros(len(dtypes)), np.ones(len(dtypes))
+        for i, (column, values) in enumerate(zip(schema.columns, columns, strict=True)):
+            fit = cells.fit(column, values)
+            settled.append(fit)
+            if isinstance(fit, Numeric):
+                numbers = cells.numbers(fit, values)
+                centre[i] = numbers.mean()
+                scale[i] = _usable_scale(centre[i], numbers.std(ddof=1) if len(numbers) > 1 else 0.0)
+        kept = tuple(cells.choose_dtype(column, dtype) for column, dtype in zip(settled, dtypes, strict=True))
+        return cls(Schema(columns=tuple(settled)), centre, scale, kept)
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
@@ -116,7 +125,7 @@ class Encoder:
             raise ValueError(f"x must be finite; row {row}, feature {self.features[column]!r} is {x[row, column]}")
         places = [self._place(i, x) for i in range(len(self.schema.columns))]
         decoded = {
-            column.name: cells.series(column, place, dtype)
+            column.name: cells.to_series(column, place, dtype)
             for column, place, dtype in zip(self.schema.columns, places, self.dtypes, strict=True)
         }
         if origin is None:
@@ -126,21 +135,50 @@ class Encoder:
             raise ValueError(f"origin must have one row for each row of x, {len(x)}; got {len(table)}")
         start = self.encode(table).astype(x.dtype)  # (n, D), as precise as x
         for i, (name, place) in enumerate(zip(self.schema.names, places, strict=True)):
-            decoded[name] = cells.merged(decoded[name], table[name], self._stays(i, place, x, start))
+            decoded[name] = cells.keep(decoded[name], table[name], self._stays(i, place, x, start))
         return pd.DataFrame(decoded).set_axis(table.index)
 
-    def restricted(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Self:
+    def tensor(self, frame: pd.DataFrame | NDArray[Any]) -> Tensor:
+        """Rows as a network takes them, (n, D) in float32."""
+        x = torch.from_numpy(self.encode(frame)).float()
+        if not torch.isfinite(x).all():
+            row, feature = (~torch.isfinite(x)).nonzero()[0].tolist()
+            name = self.schema.names[self.column_of[feature]]
+            raise ValueError(f"column {name!r}, row {row}, is too large a number for a network; correct it")
+        return x
+
+    def unscale(self, x: Tensor) -> Tensor:
+        """Rows (n, D) with numbers in a person's own units, neither rounded nor bounded; levels stay one-hot coded."""
+        column = list(self.column_of)
+        scale, centre = (torch.from_numpy(values[column]).to(x) for values in (self.scale, self.centre))
+        return x * scale + centre
+
+    def drop(self, names: Sequence[str]) -> Self:
+        """The encoder without some columns."""
+        check_names(names, self.schema.names)
+        kept = [i for i, name in enumerate(self.schema.names) if name not in names]
+        schema = Schema(columns=tuple(self.schema.columns[i] for i in kept))
+        return type(self)(schema, self.centre[kept], self.scale[kept], tuple(self.dtypes[i] for i in kept))
+
+    def restrict(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Self:
         """The encoder of the same numbers under whose schema less may change: what people ask for in one case."""
         narrowed = {name: self.schema[name].within(limits) for name, limits in (ranges or {}).items()}
         pinned = {name: {"mutability": "none"} for name in check_names(immutable, self.schema.names)}
         return replace(self, schema=self.schema.with_columns(**narrowed).with_columns(**pinned))
 
-    def constraints(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Constraints:
-        """What may change, in the model's units; a level may always be kept, also where a range closes it."""
-        columns = self.restricted(immutable=immutable, ranges=ranges).schema.columns
+    def constraints(
+        self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None, rare: bool = False
+    ) -> Constraints:
+        """What may change, in the model's units; a level may always be kept, also where a range closes it.
+
+        `rare` opens the levels that few rows have.
+        """
+        columns = self.restrict(immutable=immutable, ranges=ranges).schema.columns
+        if rare:
+            columns = tuple(c.model_copy(update={"rare": ()}) if isinstance(c, Categorical) else c for c in columns)
         ways: list[Mutability] = ["both"] * len(self.features)
         lower, upper = np.zeros(len(ways)), np.ones(len(ways))  # (D,)
-        transitions: dict[int, torch.Tensor] = {}
+        transitions: dict[int, Tensor] = {}
         for i, (column, part) in enumerate(zip(columns, self.slices, strict=True)):
             width = part.stop - part.start
             if isinstance(column, Numeric):
@@ -179,7 +217,7 @@ class Encoder:
         """(n,), the rounded number that stands in column i, or the place of its level."""
         column, block = self.schema.columns[i], x[:, self.slices[i]]
         if isinstance(column, Numeric):
-            return column.rounded(block[:, 0].astype(np.float64) * self.scale[i] + self.centre[i])
+            return column.round_to_step(block[:, 0].astype(np.float64) * self.scale[i] + self.centre[i])
         return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
 
     def _stays(self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any]) -> NDArray[np.bool_]:
@@ -190,6 +228,11 @@ class Encoder:
         before = start[:, j].astype(np.float64) * self.scale[i] + self.centre[i]
         wrong = {"increase": place < before, "decrease": place > before}.get(column.mutability, False)
         return np.asarray((x[:, j] == start[:, j]) | wrong)
+
+
+def _usable_scale(centre: float, spread: float) -> float:
+    """The spread of a column, or 1 if it never changes."""
+    return spread if spread > 1e-12 * abs(centre) else 1.0
 
 
 def _table(schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:

@@ -2,8 +2,8 @@
 
 import json
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -11,9 +11,7 @@ import tomli_w
 from numpy.typing import NDArray
 from pydantic import BaseModel, model_validator
 
-from countertrain.constraints import Mutability
 from countertrain.tables.columns import (
-    EXACT,
     MISSING,
     MODEL,
     Boolean,
@@ -24,7 +22,8 @@ from countertrain.tables.columns import (
     Range,
 )
 from countertrain.tables.sentences import SchemaError, in_one_sentence
-from countertrain.words import plain, suggest
+from countertrain.tables.summaries import MAX_LEVELS, Summary
+from countertrain.words import suggest
 
 __all__ = [
     "MISSING",
@@ -84,21 +83,36 @@ class Schema(BaseModel):
         immutable: Sequence[str] = (),
         increase: Sequence[str] = (),
         decrease: Sequence[str] = (),
-        max_levels: int = 50,
+        max_levels: int = MAX_LEVELS,
     ) -> Self:
         """What the rows of a table show: kinds, steps, levels, missing values; an array holds numbers and no more."""
         table = as_frame(frame)
-        names = [str(name) for name in table.columns]
-        ways: dict[str, Mutability] = dict.fromkeys(names, "both")
-        lists: dict[Mutability, Sequence[str]] = {"none": immutable, "increase": increase, "decrease": decrease}
-        for way, listed in lists.items():
-            for name in check_names(listed, names):
-                if ways[name] not in ("both", way):
-                    raise SchemaError(f"column {name!r} is listed as {ways[name]!r} and as {way!r}; choose one")
-                ways[name] = way
         if isinstance(frame, np.ndarray):
-            return cls(columns=tuple(Numeric(name=name, mutability=way) for name, way in ways.items()))
-        return cls(columns=tuple(_infer(table[name], max_levels, way) for name, way in ways.items()))
+            schema = cls(columns=tuple(Numeric(name=name) for name in table.columns))
+        else:
+            schema = cls.of(Summary.of(table[name], max_levels) for name in table.columns)
+        return schema.restrict(immutable=immutable, increase=increase, decrease=decrease)
+
+    @classmethod
+    def of(cls, summaries: Iterable[Summary]) -> Self:
+        """What the summaries of all columns show, whether their rows were read as a whole or part by part."""
+        return cls(columns=tuple(summary.infer() for summary in summaries))
+
+    def restrict(
+        self, *, immutable: Sequence[str] = (), increase: Sequence[str] = (), decrease: Sequence[str] = ()
+    ) -> Self:
+        """A schema in which these columns may not change, or only one way."""
+        changes: dict[str, dict[str, str]] = {}
+        for way, names in (("none", immutable), ("increase", increase), ("decrease", decrease)):
+            for name in check_names(names, self.names):
+                listed = changes.setdefault(name, {"mutability": way})["mutability"]
+                if listed != way:
+                    raise SchemaError(f"column {name!r} is listed as {listed!r} and as {way!r}; choose one")
+        return self.with_columns(**changes)
+
+    def drop(self, names: Collection[str]) -> Self:
+        """A schema without some of its columns."""
+        return type(self)(columns=tuple(column for column in self.columns if column.name not in names))
 
     def to_json(self) -> str:
         """The whole schema, to be read by people too."""
@@ -159,73 +173,3 @@ def _check_distinct(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise SchemaError(f"two columns are called {twice!r}; rename one of them")
-
-
-def _infer(values: "pd.Series[Any]", max_levels: int, mutability: Mutability) -> Numeric | Categorical | Boolean:
-    """What the values of one column show."""
-    name, kind = str(values.name), pd.api.types.infer_dtype(values, skipna=True)
-    known = values.dropna()
-    if known.empty:
-        raise SchemaError(f"column {name!r} has no value at all; drop it")
-    if kind in ("string", "categorical", "mixed", "mixed-integer"):
-        return _infer_levels(values, max_levels, mutability)
-    if kind not in ("boolean", "integer", "floating", "mixed-integer-float"):
-        raise SchemaError(
-            f"column {name!r} holds values of the kind {kind!r}, which a model cannot see; drop it, or turn it into "
-            "numbers (such as days since a date) or texts"
-        )
-    distinct = known.unique()
-    if len(distinct) == 1:
-        raise SchemaError(_constant(name, distinct[0]))
-    missing: Literal["fill", "refuse"] = "fill" if len(known) < len(values) else "refuse"
-    if kind == "boolean" or set(distinct) == {0, 1}:
-        pair = (False, True) if kind == "boolean" else (0, 1)
-        return Boolean(name=name, values=pair, missing=missing, mutability=mutability)
-    numbers = known.to_numpy()
-    step = _step(name, numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64))
-    if kind == "integer" and step is None:
-        raise SchemaError(f"column {name!r} holds integers that are too large to compute with; drop or shorten them")
-    return Numeric(name=name, integer=step == 1, step=step, missing=missing, mutability=mutability)
-
-
-def _infer_levels(values: "pd.Series[Any]", max_levels: int, mutability: Mutability) -> Categorical:
-    """Levels in the order of a pandas category, or else sorted; only those that some row has."""
-    name, known = values.name, values.dropna()
-    category = isinstance(values.dtype, pd.CategoricalDtype)
-    try:
-        levels = list(known.cat.remove_unused_categories().cat.categories if category else known.unique())
-    except TypeError:  # lists and the like, which cannot be compared
-        levels = [known.iloc[0]]
-    odd = [level for level in levels if not isinstance(plain(level), str | bool | int | float)]
-    if odd:
-        raise SchemaError(f"column {name!r} may hold texts, numbers and truth values; got {odd[0]!r}; drop it")
-    if len(levels) > max_levels:
-        raise SchemaError(
-            f"column {name!r} has {len(levels)} different levels, more than {max_levels}; drop it, group its levels, "
-            "or raise max_levels"
-        )
-    missing = len(known) < len(values)
-    if len(levels) == 1 and not missing:
-        raise SchemaError(_constant(name, levels[0]))
-    return Categorical(
-        name=str(name),
-        levels=tuple(levels if category else sorted(levels, key=lambda level: (isinstance(level, str), level))),
-        ordered=bool(category and values.cat.ordered),
-        mutability=mutability,
-        missing="level" if missing else "refuse",
-    )
-
-
-def _constant(name: object, value: object) -> str:
-    return f"column {name!r} is {plain(value)!r} in every row, so that nothing can be learnt from it; drop it"
-
-
-def _step(name: str, numbers: NDArray[np.floating[Any]]) -> float | None:
-    """The largest of 1, 0.1, ... 1e-6 that all numbers are multiples of, in their decimals."""
-    if not np.isfinite(numbers).all():
-        raise SchemaError(f"column {name!r} holds infinite values; replace or drop them")
-    for k in range(7):
-        n_steps = np.rint(numbers.astype(np.float64) * 10**k)
-        if (np.abs(n_steps) < EXACT).all() and ((n_steps / 10**k).astype(numbers.dtype) == numbers).all():
-            return float(f"1e-{k}")
-    return None

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from countertrain.tables import load, load_frame
-from countertrain.tables.downloads import DataFileError, cache_folder
-from countertrain.tables.real import TABLES
+from countertrain.tables.sources.downloads import DataFileError, cache_folder
+from countertrain.tables.sources.paper import TABLES
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 FOLDER = Path(os.environ.get("COUNTERTRAIN_DATA", BESIDE))
@@ -85,12 +85,16 @@ def test_test_rows_are_the_last_fifth_of_the_file_in_file_order() -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_also_to_be_had_in_the_units_of_people(name: str) -> None:
     (rows, labels), data, spec = load_frame(name), load(name), TABLES[name]
-    assert [*rows.columns] == [column for column in spec.columns if column != spec.target]
+    assert [*rows.columns] == [column for column in spec.columns if column != spec.label]
     assert set(labels) == set(spec.classes)
     assert not any(pd.api.types.is_numeric_dtype(rows[column]) for column in spec.categorical)
     test = labels[-len(data.test) :]
     assert [spec.classes[k] for k in data.test.y.tolist()] == test.tolist()
+    assert data.test_frame is not None
+    assert data.encoder.tensor(data.test_frame).equal(data.test.x)
+    assert data.encoder.decode(data.test.x.numpy(), origin=data.test_frame).equals(data.test_frame[[*rows.columns]])
     if name == "credit":
+        assert data.features[1:4] == ("SEX=male", "SEX=female", "EDUCATION=code 0")
         assert set(rows["MARRIAGE"]) == {"married", "single", "other", "code 0"}
 
 
@@ -158,7 +162,7 @@ def test_an_interrupted_download_leaves_nothing_behind(offline: Path, monkeypatc
         path.write_bytes(b"half")
         raise ConnectionResetError("reset by peer")
 
-    monkeypatch.setattr("countertrain.tables.real._download", half)
+    monkeypatch.setattr("countertrain.tables.sources.paper._download", half)
     with pytest.raises(DataFileError, match="reset by peer"):
         load("gmsc")
     assert not list(cache_folder().iterdir())
@@ -177,7 +181,7 @@ def test_a_download_is_balanced_with_a_seed_and_then_found_in_the_cache(
         return type("Bunch", (), {"frame": frame})
 
     monkeypatch.setattr("sklearn.datasets.fetch_california_housing", housing)
-    monkeypatch.setattr("countertrain.tables.real._VALIDATION", 40)
+    monkeypatch.setattr("countertrain.tables.sources.paper._VALIDATION", 40)
     first, second = load("california"), load("california")
     assert len(calls) == 1
     assert "balanced anew" in first.title

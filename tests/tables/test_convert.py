@@ -13,14 +13,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
 from countertrain.cli import main
 from countertrain.models.architectures import mlp
-from countertrain.tables import convert as module
 from countertrain.tables import load
-from countertrain.tables.convert import convert
-from countertrain.tables.memmap import Description, writing
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Numeric, Schema
+from countertrain.tables.sources import convert as module
+from countertrain.tables.sources.convert import convert
+from countertrain.tables.sources.folder import Description, write_folder
 from countertrain.testing import toy_rows
 from countertrain.training import checks, trainer
 from countertrain.training.trainer import CounterfactualTrainer
@@ -33,7 +36,7 @@ def _few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def people() -> pd.DataFrame:
-    """200 rows; `code` looks like numbers until its last rows, `late` has a level that comes late."""
+    """200 rows; `code` looks like numbers until its last rows, `late` has a level that comes late, some are missing."""
     rng = np.random.default_rng(0)
     return pd.DataFrame(
         {
@@ -43,7 +46,11 @@ def people() -> pd.DataFrame:
             "bought": np.where(np.arange(200) % 4 == 0, "yes", "no"),
             "code": [str(i % 3) for i in range(190)] + ["x"] * 10,
             "late": ["a"] * 150 + ["b"] * 50,
-            "same": 3,
+            "same": [3] * 199 + [4],
+            "income": np.where(np.arange(200) % 60 == 59, np.nan, rng.integers(10, 90, 200) * 500),
+            "town": [None if i % 50 == 40 else "abc"[i % 3] for i in range(200)],
+            "owner": [None if i == 120 else i % 3 == 0 for i in range(200)],
+            "none yet": [np.nan] * 100 + [i / 100 for i in range(100)],
             "visits": rng.integers(0, 9, 200),
         }
     )
@@ -54,11 +61,14 @@ def written(frame: pd.DataFrame, folder: Path, **changes: Any) -> Path:
     return folder / "people.csv"
 
 
-def assert_same(folder: Path, source: Path, target: str, data_seed: int = 42) -> None:
+def assert_same(folder: Path, source: Path, label: str, data_seed: int = 42) -> None:
     """The folder holds what the CSV file gives when it is read as a whole."""
-    found, wanted = load(folder), load(source, target=target, data_seed=data_seed)
-    for name in ("name", "title", "features", "classes", "categories"):
+    found, wanted = load(folder), load(source, label=label, data_seed=data_seed)
+    for name in ("name", "title", "schema", "classes", "label", "features", "categories"):
         assert getattr(found, name) == getattr(wanted, name), name
+    assert found.encoder.to_json() == wanted.encoder.to_json()
+    assert found.test_frame is not None
+    assert_frame_equal(found.test_frame, wanted.test_frame, check_column_type=False)
     for name in ("train", "validation", "test"):
         mine, theirs = getattr(found, name), getattr(wanted, name)
         torch.testing.assert_close(mine.x, theirs.x, rtol=1e-5, atol=1e-6)
@@ -71,21 +81,21 @@ def test_a_converted_table_is_the_table_read_as_a_whole(
     people: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes, progress = [], []
-    frames = module._frames
+    parts = module.read_parts
 
     def spy(*args: Any) -> Any:
-        for frame in frames(*args):
+        for frame in parts(*args):
             sizes.append(len(frame))
             yield frame
 
-    monkeypatch.setattr(module, "_frames", spy)
+    monkeypatch.setattr(module, "read_parts", spy)
     source = written(people, tmp_path)
-    convert(source, tmp_path / "rows", target="bought", progress=lambda *at: progress.append(at))
+    convert(source, tmp_path / "rows", label="bought", progress=lambda *at: progress.append(at))
     assert_same(tmp_path / "rows", source, "bought")
     assert max(sizes) == 7
-    assert sum(sizes) == 3 * 200 + 7  # three times, and a look at the columns
+    assert sum(sizes) == 4 * 200 + 7  # three times, once more for texts that came late, and a look at the columns
     assert (progress[0], progress[-1]) == ((7, None), (600, 600))
-    assert {"code=0", "code=x", "late=b", "member=True"} <= set(load(tmp_path / "rows").features)
+    assert {"code=0", "code=x", "late=b", "member", "town=missing"} <= set(load(tmp_path / "rows").features)
 
 
 def test_numbers_as_classes_keep_their_order_and_the_last_column_is_predicted(
@@ -93,7 +103,7 @@ def test_numbers_as_classes_keep_their_order_and_the_last_column_is_predicted(
 ) -> None:
     source = written(people, tmp_path, visits=[(100, 3, 20)[i % 3] for i in range(200)])
     convert(source, tmp_path / "rows")
-    assert load(tmp_path / "rows").classes == ("3", "20", "100")
+    assert load(tmp_path / "rows").classes == (3, 20, 100)
     assert_same(tmp_path / "rows", source, "visits")
 
 
@@ -101,7 +111,7 @@ def test_of_many_rows_only_some_are_held_out(
     people: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_HELD_OUT", 9)
-    convert(written(people, tmp_path), tmp_path / "rows", target="bought")
+    convert(written(people, tmp_path), tmp_path / "rows", label="bought")
     data = load(tmp_path / "rows")
     assert [len(split) for split in (data.train, data.validation, data.test)] == [182, 9, 9]
     assert 0 < data.test.y.sum() < 9
@@ -112,14 +122,14 @@ def test_a_parquet_file_is_converted_as_a_csv_file_is(people: pd.DataFrame, tmp_
     source = written(people, tmp_path)
     people.to_parquet(tmp_path / "people.parquet", row_group_size=50)
     for kind in ("csv", "parquet"):
-        convert(tmp_path / f"people.{kind}", tmp_path / kind, target="bought")
+        convert(tmp_path / f"people.{kind}", tmp_path / kind, label="bought")
     found, wanted = load(tmp_path / "parquet"), load(tmp_path / "csv")
     assert found.features == wanted.features
     assert torch.equal(found.train.x, wanted.train.x)
     assert torch.equal(found.test.y, wanted.test.y)
     source.rename(tmp_path / "no.parquet")
     assert refused(tmp_path / "no.parquet", tmp_path).startswith(
-        f"{tmp_path / 'no.parquet'} cannot be read as a parquet file: "
+        f"{tmp_path / 'no.parquet'} cannot be read as a Parquet file: "
     )
 
 
@@ -140,39 +150,40 @@ def run(*args: object) -> int:
     return int(str(end.value.code))
 
 
-def refused(source: Path, folder: Path, target: str | None = None) -> str:
+def refused(source: Path, folder: Path, label: str | None = None) -> str:
     with pytest.raises(ValueError) as error:
-        convert(source, folder / "rows", target=target)
+        convert(source, folder / "rows", label=label)
     assert not (folder / "rows" / "description.json").exists()
     return str(error.value)
 
 
 def test_tables_that_cannot_be_used_are_refused_as_a_whole_table_would_be(people: pd.DataFrame, tmp_path: Path) -> None:
     source = written(people, tmp_path)
-    names = ", ".join(map(repr, people.columns))
-    assert refused(source, tmp_path, "sold") == f"{source} has no column 'sold' to predict; there are {names}"
+    names = ", ".join(people.columns)
+    assert refused(source, tmp_path, "sold") == f"people.csv has no column 'sold' to predict; there are {names}"
     assert refused(source, tmp_path, "age") == (
-        f"column 'age' of {source} has more than 50 different values; drop it or group its values"
+        "column 'age' has more than 50 different labels; group them, or predict another column"
     )
+    written(people, tmp_path, same=3)
+    assert refused(source, tmp_path).startswith("column 'same' is 3 in every row, so that nothing can be learnt")
     assert refused(source, tmp_path, "same") == (
-        f"column 'same' of {source} must hold 2 to 50 classes with at least 5 rows each; it has 1, the rarest with 200"
+        "column 'same' of people.csv must hold 2 to 50 classes with at least 5 rows each; it has 1, the rarest with 200"
     )
-    written(people, tmp_path, age=people["age"].where(people.index != 111))
-    assert refused(source, tmp_path) == f"{source} has missing values in age; fill them in or drop those rows first"
     written(people, tmp_path, age=people["age"].where(people.index != 111, np.inf))
-    assert refused(source, tmp_path) == f"column 'age' of {source} holds infinite values; replace or drop them"
+    assert refused(source, tmp_path) == "column 'age' holds infinite values; replace or drop them"
     written(people, tmp_path, job=[f"job {i}" for i in range(200)])
     assert refused(source, tmp_path) == (
-        f"column 'job' of {source} has more than 50 different values; drop it or group its values"
+        "column 'job' has more than 50 different levels; drop it, group its levels, or raise max_levels"
     )
     written(people[:9], tmp_path)
-    assert refused(source, tmp_path) == f"{source} needs at least 2 columns and 10 rows; it has 8 and 9"
+    assert refused(source, tmp_path) == "people.csv needs at least 2 columns and 10 rows; it has 12 and 9"
     written(people[["age"]], tmp_path)
-    assert refused(source, tmp_path).startswith(f"{source} needs at least 2 columns and 10 rows; it has 1 and ")
+    assert refused(source, tmp_path).startswith("people.csv needs at least 2 columns and 10 rows; it has 1 and ")
     for content in (b"", b"\xff\xfe\x00\x9c", b"a,b\n1,2\n1,2,3\n"):
         source.write_bytes(content)
         assert refused(source, tmp_path).startswith(f"{source} cannot be read as a CSV file with a header: ")
-    assert refused(tmp_path / "none.csv", tmp_path).startswith(f"{tmp_path / 'none.csv'} cannot be read as a CSV file")
+    missing = tmp_path / "none.csv"
+    assert refused(missing, tmp_path) == f"there is no file {missing}; check the path"
 
 
 def test_parquet_without_pyarrow_is_refused_with_the_way_out(
@@ -181,7 +192,7 @@ def test_parquet_without_pyarrow_is_refused_with_the_way_out(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     source = written(people, tmp_path).rename(tmp_path / "people.parquet")
     assert refused(source, tmp_path) == (
-        f"{source} cannot be read as a parquet file: that needs pyarrow; pip install pyarrow, or bring a CSV file"
+        f"{source} cannot be read as a Parquet file: that needs pyarrow; pip install pyarrow, or bring a CSV file"
     )
 
 
@@ -195,9 +206,9 @@ def test_a_folder_is_not_written_over_and_a_full_disk_is_found_out_before(
         assert refused(source, tmp_path, "bought") == (
             f"{folder} has room for 0.0 GB, and the rows need 0.0 GB; choose a folder on another disk"
         )
-    convert(source, folder, target="bought")
+    convert(source, folder, label="bought")
     with pytest.raises(ValueError) as error:
-        convert(source, folder, target="bought")
+        convert(source, folder, label="bought")
     assert str(error.value) == f"{folder} holds rows already; choose another folder, or delete it first"
 
 
@@ -209,26 +220,26 @@ def unreadable(folder: Path, **asked: Any) -> str:
 
 def test_a_folder_that_is_not_what_was_asked_for_is_refused(people: pd.DataFrame, tmp_path: Path) -> None:
     folder = tmp_path / "rows"
-    convert(written(people, tmp_path), folder, target="bought")
+    convert(written(people, tmp_path), folder, label="bought")
     assert unreadable(folder, data_seed=7) == (
         f"{folder} was converted with data seed 42, not 7; convert its source again"
     )
-    assert unreadable(folder, target="job") == (
-        f"{folder} was converted with target column 'bought', not 'job'; convert its source again"
+    assert unreadable(folder, label="job") == (
+        f"{folder} was converted with label 'bought', not 'job'; convert its source again"
     )
-    assert load(folder, target="bought").classes == ("no", "yes")
+    assert load(folder, label="bought").classes == ("no", "yes")
 
 
 def test_a_damaged_or_unfinished_folder_is_refused(people: pd.DataFrame, tmp_path: Path) -> None:
     folder, told = tmp_path / "rows", tmp_path / "rows" / "description.json"
-    convert(written(people, tmp_path), folder, target="bought")
+    convert(written(people, tmp_path), folder, label="bought")
     rows, description = (folder / "rows.npy").read_bytes(), told.read_text()
     (folder / "rows.npy").write_bytes(rows[:-100])
     assert unreadable(folder).startswith(f"{folder} is damaged (")
     (folder / "rows.npy").write_bytes(rows)
     told.write_text(json.dumps(json.loads(description) | {"splits": [1, 2, 3]}))
     assert unreadable(folder) == (
-        f"{folder} is damaged (rows (200, 14) and labels (200,) are not what its description says); "
+        f"{folder} is damaged (rows (200, 20) and labels (200,) are not what its description says); "
         "delete it, and convert its source again"
     )
     told.write_text("{}")
@@ -287,9 +298,10 @@ print(training, most[0] - start, run.history()[-1].metrics["train_accuracy"][0])
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_training_on_a_file_of_400_megabytes_takes_less_than_150(tmp_path: Path) -> None:
     n, d = 200_000, 500
-    features = [f"x{i}" for i in range(d)]
-    description = Description("big", "big", "y", 42, (n - 2000, 1000, 1000), "ab", features, [0.0] * d, [1.0] * d)
-    with writing(tmp_path / "rows", description) as (rows, labels):
+    schema = Schema(columns=tuple(Numeric(name=f"x{i}", lower=-9, upper=9) for i in range(d)))
+    encoder = json.loads(Encoder(schema, np.zeros(d), np.ones(d), ("float64",) * d).to_json())
+    description = Description("big", "big", "y", 42, (n - 2000, 1000, 1000), "ab", encoder)
+    with write_folder(tmp_path / "rows", description) as (rows, labels):
         rng = np.random.default_rng(0)
         for part in np.array_split(np.arange(n), 50):
             block = rng.standard_normal((len(part), d), dtype=np.float32)

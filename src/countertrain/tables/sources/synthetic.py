@@ -1,12 +1,17 @@
 """The paper's four synthetic data sets, and the loan-like data of its Figure 1."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from countertrain.tables.dataset import Dataset, Split, hold_out
+from countertrain.tables.dataset import Dataset, Split
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Numeric, Schema
+from countertrain.tables.splits import hold_out
 
 __all__ = ["SYNTHETIC", "make"]
 
@@ -64,18 +69,22 @@ def make(name: str, *, data_seed: int = 42) -> Dataset:
     known, test = order[:_KNOWN], order[-_TEST:]
     held = hold_out(y[known], _VALIDATION, rng)
 
+    seen = x.astype(np.float32)
+    schema = Schema(columns=tuple(Numeric(name=feature) for feature in features))
+    raw = replace(Encoder.fit(schema, seen[known]), centre=np.zeros(2), scale=np.ones(2))
+
     def split(rows: NDArray[np.int64]) -> Split:
-        return Split(torch.from_numpy(x[rows].astype(np.float32)), torch.from_numpy(y[rows]))
+        return Split(torch.from_numpy(seen[rows]), torch.from_numpy(y[rows]))
 
     return Dataset(
         name=name,
         title=title,
+        encoder=raw,
+        label="class",
+        classes=classes,
         train=split(known[~held]),
         validation=split(known[held]),
         test=split(test),
-        features=features,
-        classes=classes,
-        centre=torch.zeros(2),
-        scale=torch.ones(2),
+        test_frame=pd.DataFrame(seen[test], columns=list(features)).assign(**{"class": np.array(classes)[y[test]]}),
         protected=("age",) if name == "loans" else ("x1",),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from countertrain.files import new_file
 
-__all__ = ["DataFileError", "cache_folder", "content", "fetch", "find", "watching_downloads"]
+__all__ = ["DataFileError", "cache_folder", "fetch", "find", "unzip", "watch_downloads"]
 
 Report = Callable[[str, int, int | None], None]
 """Told the name of a file, how many bytes of it have come, and how many there are if that is known."""
@@ -42,7 +42,7 @@ def find(name: str) -> Path | None:
     return None
 
 
-def content(path: Path) -> bytes:
+def unzip(path: Path) -> bytes:
     """The uncompressed content of a gzip file."""
     try:
         return gzip.decompress(path.read_bytes())
@@ -58,7 +58,7 @@ def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str 
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _counted(name), new_file(folder / name) as temporary:
+        with _count_bytes(name), new_file(folder / name) as temporary:
             download(temporary)
     except Exception as error:  # whatever the network, a proxy or the source may do
         why = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -71,7 +71,7 @@ def fetch(name: str, source: str, download: Callable[[Path], None], wanted: str 
 
 
 @contextmanager
-def watching_downloads(report: Report) -> Iterator[None]:
+def watch_downloads(report: Report) -> Iterator[None]:
     """Whatever is downloaded inside is reported as it comes."""
     token = _REPORT.set(report)
     try:
@@ -81,7 +81,7 @@ def watching_downloads(report: Report) -> Iterator[None]:
 
 
 @contextmanager
-def _counted(name: str) -> Iterator[None]:
+def _count_bytes(name: str) -> Iterator[None]:
     """Report the bytes that urllib reads inside, which is what scikit-learn downloads with."""
     report = _REPORT.get()
     if report is None:
@@ -102,14 +102,14 @@ class _Counter(urllib.request.BaseHandler):
         total = response.headers.get("Content-Length")
         read, done = response.read, 0
 
-        def counted(amt: int | None = None) -> bytes:
+        def count(amt: int | None = None) -> bytes:
             nonlocal done
             part = read(amt)
             done += len(part)
             self._report(self._name, done, int(total) if total else None)
             return part
 
-        response.read = counted  # type: ignore[method-assign]
+        response.read = count  # type: ignore[method-assign]
         return response
 
     https_response = http_response

@@ -1,4 +1,4 @@
-"""The paper's five real data sets, prepared as the authors' program prepares them."""
+"""The paper's four real tables, prepared as the authors' program prepares them."""
 
 import gzip
 import hashlib
@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
 
-from countertrain.tables.dataset import Dataset, Split, hold_out
-from countertrain.tables.downloads import DataFileError, content, fetch, find
-from countertrain.tables.frames import assemble
-from countertrain.words import suggest
+from countertrain.tables.dataset import Dataset
+from countertrain.tables.schema import Schema
+from countertrain.tables.sources.downloads import DataFileError, fetch, find, unzip
+from countertrain.tables.splits import hold_out
+from countertrain.words import list_names
 
-__all__ = ["TABLES", "load_frame", "mnist", "table"]
+__all__ = ["TABLES", "load_frame", "table"]
 
 _VALIDATION = 1000
 _BALANCING_SEED = 2025
@@ -33,7 +32,7 @@ class Table:
     """Of the uncompressed file: the very rows and row order of the published experiments."""
     n_rows: int
     columns: tuple[str, ...]
-    target: str
+    label: str
     positive: object
     classes: tuple[str, str]
     source: str
@@ -46,29 +45,38 @@ class Table:
     codes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Names of the levels of columns that hold codes; a code that its authors never explained has none."""
 
+    def name_of(self, column: str, code: object) -> str:
+        """The name of a level of a column that holds levels."""
+        known = self.codes.get(column)
+        return str(code) if known is None else known.get(int(str(code)), f"code {code}")
+
     @property
     def anew(self) -> str:
         """Name in the cache of a table that was balanced anew."""
         return self.file if self.exact else self.file.replace("_balanced", "_balanced_anew")
 
 
-def table(name: str, *, data_seed: int = 42) -> Dataset:
-    """A table in file order: the first 80 % of its rows for training and validation, the rest for test."""
+def table(name: str, *, data_seed: int = 42, schema: Schema | None = None) -> Dataset:
+    """A table in file order: the first 80 % of its rows for training and validation, the rest for test.
+
+    Its encoder knows the levels of the whole file, and mean and standard deviation of training and validation rows.
+    """
     spec = TABLES[name]
-    frame, published = _found(spec)
-    y = np.asarray(frame[spec.target] == spec.positive).astype(np.int64)
+    frame, published = _find_rows(spec)
+    rows, labels = _name_codes(spec, frame)
     known = np.arange(round(0.8 * len(frame)))
+    y = np.asarray(frame[spec.label] == spec.positive).astype(np.int64)
     held = hold_out(y[known], _VALIDATION, np.random.default_rng(data_seed))
-    test = np.arange(len(known), len(frame))
-    return assemble(
-        name,
-        spec.title if published else f"{spec.title}, balanced anew",
-        frame.drop(columns=spec.target),
-        y,
-        spec.classes,
-        splits=(known[~held], known[held], test),
+    return Dataset.of(
+        rows,
+        labels,
+        schema=_declare(spec, frame, rows) if schema is None else schema,
+        splits=(known[~held], known[held], np.arange(len(known), len(frame))),
         fit_on=known,
-        categorical=spec.categorical,
+        classes=spec.classes,
+        name=name,
+        title=spec.title if published else f"{spec.title}, balanced anew",
+        label=spec.label,
         protected=spec.protected,
     )
 
@@ -76,53 +84,38 @@ def table(name: str, *, data_seed: int = 42) -> Dataset:
 def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
     """The rows of a named table in people's units, with names for codes, and the class of each row by name."""
     if name not in TABLES:
-        raise ValueError(f"{name!r} is not the name of a table; {suggest(name, TABLES)}")
-    spec = TABLES[name]
-    frame, _ = _found(spec)
-    rows = frame.drop(columns=spec.target)
-    for column, known in spec.codes.items():
-        rows[column] = [known.get(code, f"code {code}") for code in rows[column]]
-    label = np.where(frame[spec.target] == spec.positive, *reversed(spec.classes))
-    return rows, pd.Series(label, index=rows.index, name=spec.target, dtype=object)
+        raise ValueError(f"{name!r} is not the name of a table; there are {list_names(TABLES)}")
+    return _name_codes(TABLES[name], _find_rows(TABLES[name])[0])
 
 
-def _found(spec: Table) -> tuple[pd.DataFrame, bool]:
-    """The table, and whether its rows are those of the published experiments."""
+def _name_codes(spec: Table, frame: pd.DataFrame) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+    """The rows of a file with names for codes, and their labels."""
+    rows = frame.drop(columns=spec.label)
+    for column in spec.codes:
+        rows[column] = [spec.name_of(column, code) for code in rows[column]]
+    label = np.where(frame[spec.label] == spec.positive, *reversed(spec.classes))
+    return rows, pd.Series(label, index=rows.index, name=spec.label, dtype=object)
+
+
+def _declare(spec: Table, frame: pd.DataFrame, rows: pd.DataFrame) -> Schema:
+    """The schema of a table: levels in the order of their codes or texts in the file, all else numbers."""
+    kinds: dict[str, dict[str, object]] = {}
+    for column in spec.categorical:
+        codes = sorted(frame[column].unique(), key=str)
+        kinds[column] = {"kind": "categorical", "levels": tuple(spec.name_of(column, code) for code in codes)}
+    return Schema.infer(rows).with_columns(**kinds)
+
+
+def _find_rows(spec: Table) -> tuple[pd.DataFrame, bool]:
+    """The rows of a table, and whether they are those of the published experiments."""
     path = find(spec.file) or find(spec.anew) or fetch(spec.anew, spec.source, lambda p: _download(spec, p), spec.file)
     published = path.name == spec.file
     return _read(path, spec, published=published), published
 
 
-def mnist(*, data_seed: int = 42) -> Dataset:
-    """MNIST: 1100 training images a digit drawn with replacement, all 10,000 test images, pixels in [-1, 1]."""
-    images, labels = _idx("train-images-idx3-ubyte.gz", 60_000), _idx("train-labels-idx1-ubyte.gz", 60_000)
-    rng = np.random.default_rng(data_seed)
-    rows = np.sort(np.concatenate([rng.choice(np.flatnonzero(labels == k), 1100) for k in range(10)]))
-    held = hold_out(labels[rows].astype(np.int64), _VALIDATION, rng)
-
-    def split(pixels: NDArray[np.uint8], digits: NDArray[np.uint8]) -> Split:
-        x = torch.from_numpy(pixels.reshape(len(pixels), -1).astype(np.float32) / 127.5 - 1.0)
-        return Split(x, torch.from_numpy(digits.astype(np.int64)))
-
-    edge = [r for r in range(28) if r < 5 or r >= 23]
-    return Dataset(
-        name="mnist",
-        title="MNIST, handwritten digits of 28 x 28 pixels",
-        train=split(images[rows[~held]], labels[rows[~held]]),
-        validation=split(images[rows[held]], labels[rows[held]]),
-        test=split(_idx("t10k-images-idx3-ubyte.gz", 10_000), _idx("t10k-labels-idx1-ubyte.gz", 10_000)),
-        features=tuple(f"row {r}={c}" for r in range(28) for c in range(28)),
-        classes=tuple(str(k) for k in range(10)),
-        centre=torch.full((784,), 127.5),
-        scale=torch.full((784,), 127.5),
-        domain=(-1.0, 1.0),
-        protected=tuple(f"row {r}" for r in edge),
-    )
-
-
 def _read(path: Path, spec: Table, *, published: bool) -> pd.DataFrame:
     """The table, refused unless it is whole."""
-    raw = content(path)
+    raw = unzip(path)
     try:
         frame = pd.read_csv(io.BytesIO(raw), keep_default_na=False)
     except (ValueError, pd.errors.ParserError) as error:
@@ -147,7 +140,7 @@ def _download(spec: Table, path: Path) -> None:
     frame = spec.download()[list(spec.columns)]
     if not spec.exact:
         rng = np.random.default_rng(_BALANCING_SEED)
-        groups = [np.flatnonzero((frame[spec.target] == spec.positive) == side) for side in (False, True)]
+        groups = [np.flatnonzero((frame[spec.label] == spec.positive) == side) for side in (False, True)]
         n = min(len(group) for group in groups)
         frame = frame.iloc[rng.permutation(np.concatenate([rng.permutation(group)[:n] for group in groups]))]
     raw = frame.to_csv(index=False, lineterminator="\n").encode()
@@ -211,7 +204,7 @@ TABLES: dict[str, Table] = {
         sha256="f2c62076f19504d99a38b22badf445a7f42530ade6b827acf78dd143fbce38bb",
         n_rows=32_561,
         columns=_ADULT,
-        target="income",
+        label="income",
         positive=">50K",
         classes=("<=50K", ">50K"),
         source="OpenML, data set 1590",
@@ -245,7 +238,7 @@ TABLES: dict[str, Table] = {
             "Longitude",
             "target",
         ),
-        target="target",
+        label="target",
         positive=1,
         classes=("below the median", "at or above the median"),
         source="StatLib through scikit-learn's fetch_california_housing",
@@ -259,7 +252,7 @@ TABLES: dict[str, Table] = {
         sha256="9105fb70f002f4963426b16a229e35f5cd118d2613b9e90e72139e065c8c1380",
         n_rows=13_272,
         columns=_CREDIT,
-        target="target",
+        label="target",
         positive=1,
         classes=("default", "no default"),
         source="OpenML, data set 42477",
@@ -279,7 +272,7 @@ TABLES: dict[str, Table] = {
         sha256="e00a2463dcceb90a0ac6ea37044750f417ebe62f51380a9bc75d6e08fd43e0f4",
         n_rows=16_714,
         columns=_GMSC,
-        target="target",
+        label="target",
         positive=1,
         classes=("delinquent", "no delinquency"),
         source="OpenML, data set 46929",
@@ -288,36 +281,3 @@ TABLES: dict[str, Table] = {
         protected=("age",),
     ),
 }
-
-_MNIST = {
-    "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-}
-
-
-def _idx(name: str, n: int) -> NDArray[np.uint8]:
-    """An IDX file as an array (n, ...), refused unless it is the original."""
-    path = find(name) or fetch(name, "OpenML, data set 554", lambda p: _download_mnist(name, p))
-    raw = content(path)
-    if hashlib.sha256(raw).hexdigest() != _MNIST[name]:
-        raise DataFileError(f"{path} has the wrong checksum: it is not the original file; delete it, and get it again")
-    return np.frombuffer(raw, dtype=np.uint8, offset=16 if "idx3" in name else 8).reshape(n, -1).squeeze()
-
-
-def _download_mnist(name: str, path: Path) -> None:
-    """One of the four files from OpenML, which has all 70,000 images, the training ones first."""
-    from sklearn.datasets import fetch_openml
-
-    images, labels = fetch_openml(data_id=554, as_frame=False, parser="auto", return_X_y=True)
-    part = slice(0, 60_000) if name.startswith("train") else slice(60_000, None)
-    n = len(labels[part])
-    if "images" in name:
-        header, body = np.array([2051, n, 28, 28], dtype=">u4"), images[part].astype(np.uint8)
-    else:
-        header, body = np.array([2049, n], dtype=">u4"), labels[part].astype(np.uint8)
-    raw = header.tobytes() + body.tobytes()
-    if hashlib.sha256(raw).hexdigest() != _MNIST[name]:
-        raise DataFileError("the source no longer has the original images")
-    path.write_bytes(gzip.compress(raw, mtime=0))

@@ -1,0 +1,82 @@
+"""Any table with labels as a data set: 70 % of its rows for training, 10 % for validation, 20 % for test."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from countertrain.tables.dataset import Dataset
+from countertrain.tables.labels import check_labels, code_labels
+from countertrain.tables.schema import Schema, as_frame, check_names
+from countertrain.tables.splits import split_rows
+
+__all__ = ["breast_cancer", "check_size", "choose_label", "from_frame", "note_unlabelled"]
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    label: str | None = None,
+    data_seed: int = 42,
+    schema: Schema | None = None,
+    drop: Sequence[str] = (),
+    name: str = "table",
+    title: str = "the table",
+    classes: tuple[Any, ...] | None = None,
+) -> Dataset:
+    """A table with a column `label` (its last one if left out); rows without a label are left out, as its title says.
+
+    The schema is inferred from all rows if left out, and the encoder fitted to the training rows.
+    """
+    table = as_frame(frame)
+    label = choose_label(title, list(table.columns), label, drop)
+    labelled = table[table[label].notna()].reset_index(drop=True)
+    check_size(title, len(labelled), table.shape[1])
+    codes, _ = code_labels(labelled[label], classes)
+    check_labels(label, title, codes)
+    return Dataset.of(
+        labelled.drop(columns=label),
+        labelled[label],
+        schema=schema,
+        splits=split_rows(codes, data_seed),
+        classes=classes,
+        name=name,
+        title=note_unlabelled(title, len(table) - len(labelled)),
+        label=label,
+        drop=drop,
+    )
+
+
+def breast_cancer(*, data_seed: int = 42) -> Dataset:
+    """Wisconsin diagnostic breast cancer, 569 rows of 30 measurements; bundled with scikit-learn."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    classes = tuple(str(name) for name in bunch.target_names)
+    frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
+    frame["diagnosis"] = [classes[k] for k in bunch.target]
+    return from_frame(
+        frame, data_seed=data_seed, name="breast-cancer", title="Breast cancer (Wisconsin)", classes=classes
+    )
+
+
+def choose_label(title: str, columns: Sequence[str], label: str | None, drop: Sequence[str] = ()) -> str:
+    """The column to predict, which is the last one if none is named."""
+    check_names(drop, columns)
+    label = label or columns[-1]
+    if label not in columns:
+        raise ValueError(f"{title} has no column {label!r} to predict; there are {', '.join(columns)}")
+    if label in drop:
+        raise ValueError(f"column {label!r} of {title} is to be predicted and cannot be dropped; name another label")
+    return label
+
+
+def check_size(title: str, n_rows: int, n_columns: int) -> None:
+    """Refuse a table that is too small."""
+    if n_columns < 2 or n_rows < 10:
+        raise ValueError(f"{title} needs at least 2 columns and 10 rows; it has {n_columns} and {n_rows}")
+
+
+def note_unlabelled(title: str, n: int) -> str:
+    """The title of a table of which n rows have no label."""
+    return f"{title}, {n} {'row' if n == 1 else 'rows'} without a label left out" if n else title

@@ -1,0 +1,75 @@
+"""Summaries of parts, merged, are the summary of the whole."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from countertrain.tables.sentences import SchemaError
+from countertrain.tables.summaries import Summary
+
+NUMBERS = st.one_of(
+    st.integers(-(10**6), 10**6).map(lambda n: n / 100),
+    st.integers(-5, 5).map(float),
+    st.floats(-1e9, 1e9),
+    st.just(2.0**48),
+    st.just(np.nan),
+)
+
+
+def infer(summary: Summary) -> Any:
+    try:
+        return summary.infer()
+    except SchemaError as error:
+        return str(error)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=12), st.integers(1, 11))
+def test_numbers_in_two_parts_show_what_they_show_together(values: list[float], cut: int) -> None:
+    series = pd.Series(values, name="c")
+    parts = [Summary.of(part) for part in (series[:cut], series[cut:]) if len(part)]
+    merged = parts[0] if len(parts) == 1 else parts[0].merge(parts[1])
+    assert infer(merged) == infer(Summary.of(series))
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=2, max_size=12), st.integers(1, 11))
+def test_levels_in_two_parts_show_what_they_show_together(values: list[str | None], cut: int) -> None:
+    series = pd.Series(values, name="c", dtype="str")
+    parts = [Summary.of(part) for part in (series[:cut], series[cut:]) if len(part)]
+    merged = parts[0] if len(parts) == 1 else parts[0].merge(parts[1])
+    assert infer(merged) == infer(Summary.of(series))
+    assert merged.dtype == series.dtype
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype"),
+    [
+        ([1, 2], [1.5], "float64"),
+        ([1, 2], [np.nan], "float64"),
+        ([True, False], [np.nan], "object"),
+        (["a"], [np.nan], "str"),
+        ([True], [False], "bool"),
+    ],
+)
+def test_parts_are_of_the_type_that_the_whole_would_be_of(first: list[Any], second: list[Any], dtype: str) -> None:
+    one, other = (Summary.of(pd.Series(part, name="c")) for part in (first, second))
+    assert str(one.merge(other).dtype) == str(other.merge(one).dtype) == dtype
+
+
+def test_numbers_and_texts_clash_and_ordered_levels_keep_their_order() -> None:
+    assert Summary.of(pd.Series([1, 2])).merge(Summary.of(pd.Series(["x"]))).clashes
+    sizes = pd.Series(pd.Categorical(["low", "high", "mid"], ["low", "mid", "high"], ordered=True), name="c")
+    merged = Summary.of(sizes[:1]).merge(Summary.of(sizes[1:]))
+    assert merged.infer() == Summary.of(sizes).infer()
+    assert (merged.infer().levels, merged.infer().ordered) == (("low", "mid", "high"), True)  # type: ignore[union-attr]
+
+
+def test_an_identifier_takes_no_more_memory_than_its_levels_may() -> None:
+    parts = [Summary.of(pd.Series([f"p{k}-{i}" for i in range(100)], name="id")) for k in range(3)]
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    assert len(merged.distinct) == 51
+    with pytest.raises(SchemaError, match="column 'id' has more than 50 different levels"):
+        merged.infer()
