@@ -19,7 +19,7 @@ from countertrain.models.deciding import as_one, logits_of
 from countertrain.runs import callbacks, export, fitting, store
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
-from countertrain.runs.registry import OwnCode
+from countertrain.runs.registry import OwnCode, read_schema
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.search.generator import Generator
 from countertrain.tables.encoder import Encoder
@@ -326,7 +326,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             )
         schema = self.schema
         if schema is None and settings.schema_file is not None:
-            schema = Schema.from_toml(Path(settings.schema_file).read_text(encoding="utf-8"))
+            schema = read_schema(Path(settings.schema_file))
         schema = Schema.infer(table) if schema is None else schema
         check_names(list(settings.mutability), schema.names)
         return schema.with_columns(**{name: {"mutability": way} for name, way in settings.mutability.items()})

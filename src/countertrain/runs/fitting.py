@@ -25,12 +25,7 @@ def make_dataset(
     """Encoded rows x (n, D) of classes y (n,) as data to train on; some held out where early stopping needs them."""
     train, held = np.arange(len(y)), np.arange(0)
     if settings.early_stopping:
-        try:
-            train, held = split_off(y.numpy(), settings.validation_fraction, rng)
-        except ValueError as error:
-            raise ValueError(
-                f"early_stopping: {error}; change validation_fraction, or train without early_stopping"
-            ) from error
+        train, held = _hold_out(y.numpy(), settings.validation_fraction, rng)
     return Dataset(
         name=settings.data,
         title="rows given in Python",
@@ -41,6 +36,17 @@ def make_dataset(
         validation=Split(x[held], y[held]),
         test=Split(x[:0], y[:0]),
     )
+
+
+def _hold_out(codes: Rows, fraction: float, rng: np.random.RandomState) -> tuple[Rows, Rows]:
+    """Rows to train on and rows to validate on, the same mix of classes in both."""
+    try:
+        return split_off(codes, fraction, rng)
+    except ValueError as error:
+        raise ValueError(
+            f"early_stopping cannot hold out {fraction:g} of {len(codes)} rows with every class in both parts; change "
+            "validation_fraction, or train without early_stopping"
+        ) from error
 
 
 def sample_of_each_class(codes: Rows, most: int, rng: np.random.RandomState) -> Rows:

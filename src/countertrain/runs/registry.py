@@ -6,7 +6,7 @@ of a table below, or one entry point of another package.
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE, fit_vae
 from countertrain.tables import Dataset, load
-from countertrain.tables.schema import Schema, SchemaError
+from countertrain.tables.schema import Schema
 from countertrain.training.ct import CounterfactualMethod, default_n_ce
 from countertrain.training.method import Method
 from countertrain.training.methods import SearchOptions, ar, bl, cd, ct
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOTHING_OWN", "VARYING", "OwnCode", "batch_size_for", "build_constraints", "build_generator", "build_models",
     "build_objective", "build_protocol", "build_trainer", "check_columns", "list_names", "load_data", "make_models",
+    "read_schema",
 ]  # fmt: skip
 
 VARYING = (
@@ -90,20 +91,18 @@ def load_data(settings: "Settings") -> Dataset:
         settings.data,
         label=settings.label,
         data_seed=settings.data_seed,
-        schema=read_schema(settings.schema_file),
+        schema=read_schema(Path(settings.schema_file)) if settings.schema_file is not None else None,
         drop=settings.drop,
     )
     check_columns(settings, data)
     return data
 
 
-def read_schema(file: str | None) -> Schema | None:
-    """What the columns mean, by a TOML file, if there is one."""
-    if file is None:
-        return None
-    if not Path(file).is_file():
-        raise SchemaError(f"there is no schema file {file}; check its path, or leave it out")
-    return Schema.from_toml(Path(file).read_text(encoding="utf-8"))
+def read_schema(path: Path) -> Schema:
+    """What a TOML file says of the columns."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}; a schema_file says in TOML what the columns mean")
+    return Schema.from_toml(path.read_text(encoding="utf-8"))
 
 
 def check_columns(settings: "Settings", data: Dataset) -> None:
@@ -127,9 +126,11 @@ def make_models(settings: "Settings", sizes: tuple[int, int], own: OwnCode = NOT
 
 def build_constraints(settings: "Settings", data: Dataset, *, test_time: bool = False) -> Constraints:
     """Domain and mutability; one-hot groups are projected at test time only (as run), unless settings say otherwise."""
-    projected = test_time or settings.train_categories == "change"
-    n_sigma = settings.n_sigma if settings.domain == "inferred" else None
-    return data.constraints(n_sigma=n_sigma, mutability=settings.mutability, categories=projected)
+    return data.constraints(
+        n_sigma=settings.n_sigma if settings.domain == "inferred" else None,
+        mutability=settings.mutability,
+        categories=test_time or settings.train_categories == "change",
+    )
 
 
 def build_generator(settings: "Settings | Sequence[Settings]", data: Dataset, own: OwnCode = NOTHING_OWN) -> Generator:

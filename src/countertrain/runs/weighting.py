@@ -30,11 +30,12 @@ def class_weights(settings: "Settings", data: Dataset) -> Tensor | None:
     if given == "balanced":
         weight = 1 / counts.clamp(min=1)
     else:
-        by_label = dict(given)
-        unknown = [label for label in by_label if label not in data.classes]
-        if unknown:
-            raise ValueError(f"class_weight has no class {unknown[0]!r}; {suggest(unknown[0], data.classes)}")
-        weight = torch.tensor([by_label.get(label, 1.0) for label in data.classes], dtype=torch.float64)
+        known = [*data.classes, *map(str, data.classes)]  # a command knows texts only
+        weight = torch.ones(data.n_classes, dtype=torch.float64)
+        for label, share in given:
+            if label not in known:
+                raise ValueError(f"class_weight has no class {label!r}; {suggest(label, data.classes)}")
+            weight[known.index(label) % data.n_classes] = share
     mean = (weight * counts).sum() / counts.sum()
     if weight.min() < 0 or not 0 < mean < math.inf:
         raise ValueError(f"class_weight must hold finite numbers from 0 upwards, not all 0; got {given!r}")
