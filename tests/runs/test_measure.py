@@ -13,7 +13,7 @@ from countertrain.runs.measure import Training, measure, predictive
 from countertrain.runs.registry import build_constraints, build_protocol, load_data
 from countertrain.runs.run import RunError, open_run, train
 from countertrain.runs.settings import Settings
-from countertrain.training.trainer import NonFiniteLossError
+from countertrain.training.trouble import NonFiniteLossError
 
 SMALL = {"epochs": 3, "batch_size": 500, "n_ce": 60, "hidden": [8], "n_steps": 5, "tau": 0.6, "learning_rate": 0.05}
 
