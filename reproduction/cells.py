@@ -15,8 +15,9 @@ from countertrain.files import write_bytes, write_text
 from countertrain.models.population import Population
 from countertrain.runs.measure import Scores, measure
 from countertrain.runs.registry import build_protocol
-from countertrain.runs.run import Run, train
+from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.tables import load
 
 __all__ = [
@@ -124,9 +125,9 @@ def compute_cell(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
     scores = {
         "settings": settings.model_dump(mode="json"),
         "effort": [effort.n_seeds, effort.rounds, individuals],
-        "environment": json.loads((run.folder / "environment.json").read_text(encoding="utf-8")),
-        "train_seconds": round(sum(record.seconds for record in run.history()), 2),
-        "mature": [round(v, 4) for v in run.history()[-1].metrics.get("mature", [])],
+        "environment": dict(run.environment),
+        "train_seconds": round(sum(record.seconds for record in run.history.records), 2),
+        "mature": [round(v, 4) for v in run.history.records[-1].metrics.get("mature", [])],
         **_predict(run, measured),
     }
     if cell.variant == "protected":

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from countertrain.demo.proof import figure_1, proof_of_concept
+from countertrain.runs.folder import read_run
 from countertrain.runs.profiles import TUNED
-from countertrain.runs.run import Run, open_run
+from countertrain.runs.run import Run
 from countertrain.runs.work import Task
 from reproduction import figures
 from reproduction.cells import (
@@ -38,7 +39,7 @@ class Place:
 
     def run(self, cell: Cell, effort: Effort) -> Run:
         """The trained models of a cell."""
-        return open_run(self.runs / cell.profile / f"{cell.name}-{effort.n_seeds}")
+        return read_run(self.runs / cell.profile / f"{cell.name}-{effort.n_seeds}")
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import torch
 
 from countertrain.cli.console import console, frame_table
 from countertrain.evaluation.comparison import compare
+from countertrain.runs.folder import read_run
 from countertrain.runs.measure import measure
 from countertrain.runs.registry import build_protocol
-from countertrain.runs.run import Run, open_run
+from countertrain.runs.run import Run
 from countertrain.tables import Dataset
 from reproduction.published import TABLE1
 from reproduction.tables import paper_label
@@ -51,7 +52,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     for variant, metrics in (("", ("ip", "ip_star")), ("-protected", ("cost",))):
-        runs = [open_run(Path("runs/paper/as-run") / f"adult-{objective}{variant}-10") for objective in ("ct", "bl")]
+        runs = [read_run(Path("runs/paper/as-run") / f"adult-{objective}{variant}-10") for objective in ("ct", "bl")]
         for name, change in (("ours", lambda run: run), ("with the slip", with_slip)):
             records = [_evaluate(change(run)) for run in runs]
             for reduction in compare(records[0], records[1], metrics):

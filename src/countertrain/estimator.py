@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,13 +16,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from countertrain.models.deciding import as_one, logits_of
-from countertrain.runs import callbacks, export, fitting, store
+from countertrain.models.deciding import logits_of
+from countertrain.runs import callbacks, export, fitting
+from countertrain.runs.folder import is_finished, read_run, write_run
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, read_schema
+from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
+from countertrain.runs.training import describe_environment
 from countertrain.search.generator import Generator
+from countertrain.tables.dataset import Split
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.training.history import History
@@ -36,7 +41,6 @@ __all__ = ["CounterfactualClassifier"]
 Table = pd.DataFrame | NDArray[Any]
 """Rows with named columns, or an array of them in the order of the schema."""
 _OWN = Method | Generator
-_REFERENCE_ROWS = 10_000  # of each class: what recourse is compared with, and what is saved with a model
 
 
 class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -75,6 +79,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `verbose`: show a bar while it trains.
     """
 
+    run_: Run
     settings_: Settings
     classes_: NDArray[Any]  # (K,)
     encoder_: Encoder
@@ -160,14 +165,12 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         data = fitting.make_dataset(settings, encoder, x, y, classes, rng)
         training = Training.begin([settings], data, own=self.own_code)
         with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
-            self.history_ = training.fit(callbacks=watching)
+            history = training.fit(callbacks=watching)
         if self.own_code.objective is None:
-            fitting.warn_if_immature(settings.objective, self.history_)
-        self.settings_, self.encoder_, self.classes_ = settings, encoder, classes
-        self.models_, self.ensemble_ = list(training.models), as_one(training.models)
-        kept = fitting.sample_of_each_class(codes, _REFERENCE_ROWS, rng)
-        self.reference_x_, self.reference_y_ = x[kept], y[kept]
-        return self
+            fitting.warn_if_immature(settings.objective, history)
+        kept = fitting.keep_rows(settings, data, Split(x, y), rng)
+        run = Run(settings, kept, training.models, history, environment=describe_environment())
+        return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 
     def resolve(self) -> Settings:
         """The settings of these parameters: what is given, then what `settings` say, then the profile `table`.
@@ -258,7 +261,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ever overwritten.
         """
         check_is_fitted(self)
-        store.save(self, Path(path), rows=rows, overwrite=overwrite)
+        if Path(path).is_dir() and is_finished(Path(path)) and not overwrite:
+            raise FileExistsError(f"{path} holds a trained model already; save with overwrite=True to replace it")
+        write_run(self.run_, Path(path), rows=rows, overwrite=overwrite)
 
     @classmethod
     def load(
@@ -269,11 +274,65 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         objective: Method | None = None,
         generator: Generator | None = None,
     ) -> Self:
-        """The classifier that `save` wrote; nothing in the folder is ever run.
+        """The model in a folder, whether `save` or `countertrain train` wrote it; nothing in the folder is ever run.
 
         What was code of your own has to be given again: a module always, an objective or a generator to fit again.
         """
-        return store.load(cls, Path(path), module=module, objective=objective, generator=generator)
+        return cls.of(read_run(Path(path), module=module), module=module, objective=objective, generator=generator)
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        *,
+        module: Module | None = None,
+        objective: Method | None = None,
+        generator: Generator | None = None,
+    ) -> Self:
+        """The classifier of a run; code of your own, where it had any, is given again as in `load`."""
+        given: dict[str, Any] = {"module": module, "objective": objective, "generator": generator}
+        for name, value in given.items():
+            if value is not None and name not in run.own_code:
+                raise ValueError(f"the model in {run.folder} has no {name} of its own; load it without {name}=")
+        code: dict[str, Any] = {name: fitting.LOST if given[name] is None else given[name] for name in run.own_code}
+        if run.estimator is None:
+            classifier = cls(settings=run.settings, **code)
+            classifier.n_features_in_ = len(run.data.schema.names)
+            classifier.feature_names_in_ = np.array(run.data.schema.names, dtype=object)
+        else:
+            classifier = cls(**fitting.parameters_from_json(run.estimator["parameters"]), **code)
+            classifier.n_features_in_ = run.estimator["n_features_in"]
+            if run.estimator["feature_names_in"] is not None:
+                classifier.feature_names_in_ = np.array(run.estimator["feature_names_in"], dtype=object)
+        return classifier._adopt(run)
+
+    def _adopt(self, run: Run) -> Self:
+        """Be the classifier of a run."""
+        self.run_ = run
+        self.settings_, self.encoder_, self.classes_ = run.settings, run.data.encoder, run.classes
+        self.models_, self.ensemble_, self.history_ = list(run.models), run.model, run.history
+        reference = run.data.train
+        self.reference_x_, self.reference_y_ = (reference.x, reference.y) if len(reference) else (None, None)
+        return self
+
+    def _name_own_code(self) -> dict[str, str]:
+        """The parameters that are code, and what they are called."""
+        code = {name: getattr(self, name) for name in ("module", "objective", "generator")}
+        return {
+            name: getattr(value, "__name__", type(value).__name__)
+            for name, value in code.items()
+            if not isinstance(value, str | None)
+        }
+
+    def _remember(self, classes: NDArray[Any]) -> dict[str, Any]:
+        """What a folder must keep for a classifier to be the same again."""
+        own_code, parameters = self._name_own_code(), self.get_params(deep=False)
+        return {
+            "parameters": fitting.parameters_to_json({k: v for k, v in parameters.items() if k not in own_code}),
+            "classes_dtype": classes.dtype.str,
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": getattr(self, "feature_names_in_", np.array(None)).tolist(),
+        }
 
     def save_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX file that takes rows as `onnx_rows` gives them; encoding and probabilities are part of it.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from countertrain.demo.proof import PanelResult
     from countertrain.evaluation.comparison import Reduction
-    from countertrain.runs.explain import Explanation
     from countertrain.training.history import EpochRecord
     from countertrain.training.trainer import Callback
 
@@ -32,7 +31,6 @@ __all__ = [
     "console",
     "counting",
     "download_bar",
-    "explanation_table",
     "frame_table",
     "panel_table",
     "reduction_table",
@@ -171,22 +169,6 @@ def frame_table(title: str, frame: "pd.DataFrame") -> Table:
         table.add_column(str(column), justify="right" if frame[column].dtype.kind in "biuf" else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in row))
-    return table
-
-
-def explanation_table(e: "Explanation") -> Table:
-    """A person's row beside its counterfactual, changes first."""
-    table = Table(title=f"Row {e.row}: {escape(e.decision)} -> {escape(e.target)}", title_justify="left")
-    for heading in ("feature", "now", "would be", "change"):
-        table.add_column(heading, justify="left" if heading == "feature" else "right")
-    order = sorted(range(len(e.features)), key=lambda i: not e.changed[i])
-    for i in order:
-        name = escape(e.features[i]) + (" (immutable)" if e.immutable[i] else "")
-        if e.changed[i]:
-            difference = f"{e.after[i] - e.before[i]:+.4g}"
-            table.add_row(f"[bold]{name}[/]", f"{e.before[i]:.4g}", f"[bold]{e.after[i]:.4g}[/]", difference)
-        else:
-            table.add_row(f"[dim]{name}[/]", f"[dim]{e.before[i]:.4g}[/]", "[dim]same[/]", "")
     return table
 
 

@@ -1,10 +1,11 @@
-"""Data on the command line."""
+"""What there is on the command line: data sets, settings, converted tables, the demo."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
+from countertrain.cli import options
 from countertrain.cli.app import app
 
 __all__: list[str] = []
@@ -14,7 +15,7 @@ __all__: list[str] = []
 def convert(
     source: Annotated[Path, typer.Argument(help="CSV file with a header, or parquet file.", metavar="FILE")],
     folder: Annotated[Path, typer.Argument(help="New folder for the rows, which `countertrain train` takes as data.")],
-    target_column: Annotated[str | None, typer.Option(help="Column to predict; the last one if left out.")] = None,
+    label: options.Label = None,
     data_seed: Annotated[int, typer.Option(help="Seed of the split.", min=0)] = 42,
 ) -> None:
     """Convert a table that does not fit in memory, so that `countertrain train FOLDER` can read its rows from disk.
@@ -26,5 +27,73 @@ def convert(
     from countertrain.tables.sources.convert import convert as convert_table
 
     with counting(f"converting {source}") as progress:
-        convert_table(source, folder, label=target_column, data_seed=data_seed, progress=progress)
+        convert_table(source, folder, label=label, data_seed=data_seed, progress=progress)
     console.print(f"rows: {folder}\n[dim]next: countertrain train {folder}[/]", soft_wrap=True)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="data or settings.", metavar="[data|settings]")] = "data",
+) -> None:
+    """List the data sets, or every setting with its default."""
+    from rich.table import Table
+
+    from countertrain.cli.console import console
+    from countertrain.runs.profiles import FINAL
+    from countertrain.runs.settings import Settings
+
+    if what == "data":
+        from countertrain.tables import catalogue
+
+        table = Table(title="Data sets", title_justify="left")
+        for heading in ("name", "what it is", "settings of its own"):
+            table.add_column(heading)
+        for name, title in catalogue().items():
+            table.add_row(name, title, ", ".join(f"{k}={v}" for k, v in FINAL.get(name, {}).items()))
+        console.print(table)
+        console.print(
+            "[dim]or the path of a CSV file with a header; `countertrain list settings` shows all settings[/]"
+        )
+    elif what == "settings":
+        table = Table(title="Settings, for --set NAME=VALUE", title_justify="left")
+        for heading in ("name", "default", "what it is"):
+            table.add_column(heading)
+        for name, field in Settings.model_fields.items():
+            if name != "data":
+                choices = (
+                    ""
+                    if not get_args(field.annotation) or "Literal" not in str(field.annotation)
+                    else (f" ({', '.join(map(str, get_args(field.annotation)))})")
+                )
+                table.add_row(name, str(field.default), (field.description or "") + choices)
+        console.print(table)
+    else:
+        raise ValueError(f"list shows 'data' or 'settings'; got {what!r}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("demo"),
+) -> None:
+    """Run the main job on embedded data (under a minute) and write a report to look at.
+
+    The paper's Figure 1: a linear model on loan-like data, conventional and CT, with and without `age` immutable; and
+    five conventional and five CT models of breast cancer, compared.
+    """
+    from countertrain.cli.console import (
+        REDUCTION_NOTE,
+        console,
+        counting,
+        panel_table,
+        reduction_table,
+        score_table,
+        training_bar,
+    )
+    from countertrain.demo.demo import demo as run_demo
+
+    done = run_demo(out, watch=training_bar, progress=counting)
+    console.print(panel_table(done.panels))
+    console.print(score_table("Breast cancer", {name: s.table for name, s in done.scores.items()}))
+    console.print(reduction_table(done.reductions))
+    console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
+    console.print(f"report: {done.report}")

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from countertrain.cli import options
 from countertrain.cli.app import app
+from countertrain.cli.options import collect_settings, split_names
 from countertrain.files import write_text
 
 if TYPE_CHECKING:
@@ -18,7 +20,13 @@ __all__: list[str] = []
 
 @app.command()
 def tune(
-    data: Annotated[str, typer.Argument(help="Data set (`countertrain list`), or a CSV file with a header.")],
+    data: options.Data,
+    label: options.Label = None,
+    immutable: options.Immutable = None,
+    increase: options.Increase = None,
+    decrease: options.Decrease = None,
+    drop: options.Drop = None,
+    schema: options.SchemaFile = None,
     objective: Annotated[str, typer.Option(help="ct, or ar, cd (ablations).")] = "ct",
     minimise: Annotated[list[str] | None, typer.Option(help="Metrics to minimise; ip and cost if left out.")] = None,
     constraint: Annotated[
@@ -33,13 +41,11 @@ def tune(
             "--prune/--no-prune", help="Leave the worse half of a batch behind twice on the way; from 20 epochs on."
         ),
     ] = None,
-    immutable: Annotated[list[str] | None, typer.Option(help="A feature people cannot change; repeatable.")] = None,
     cost_immutable: Annotated[
-        list[str] | None, typer.Option(help="As the paper's Table 1: immutable where cost is measured; repeatable.")
+        options.Columns, typer.Option(help="As the paper's Table 1: immutable where cost is measured.", metavar="A,B")
     ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting that all trials share, e.g. --set n_ce=1000.")
-    ] = None,
+    settings_file: options.SettingsFile = None,
+    assignments: options.Assignments = None,
     ranges: Annotated[
         list[str] | None, typer.Option("--range", help="Where a setting is searched, e.g. --range tau=0.8:0.95.")
     ] = None,
@@ -61,15 +67,26 @@ def tune(
     from countertrain.runs.tune import tune as run_tune
 
     goal = Goal(tuple(minimise or ("ip", "cost")), tuple(map(Bound.parse, constraint or ["accuracy >= bl - 0.01"])))
-    overrides = {"objective": objective, "immutable": immutable or [], "seeds": list(range(seeds))}
     shared = parse_assignments(assignments or [])
-    settings = Settings.resolve(data, overrides | shared)
+    overrides = collect_settings(
+        settings_file,
+        assignments,
+        schema,
+        label=label,
+        immutable=immutable,
+        increase=increase,
+        decrease=decrease,
+        drop=drop,
+        objective=objective,
+        seeds=list(range(seeds)),
+    )
+    settings = Settings.resolve(data, overrides)
     narrowed = dict(map(_range, ranges or []))
     for name, ends in narrowed.items():
         if name in shared:
             raise ValueError(f"{name} is either set for all trials or searched; give one of --set and --range")
         for end in ends:  # refused now rather than in the middle of a study
-            Settings.resolve(data, overrides | shared | {name: end})
+            Settings.resolve(data, overrides | {name: end})
     space = SPACE.narrow(narrowed, fixed=shared)
     folder = out or Path("runs") / f"tune-{Path(data).stem}"
     tracker = find_tracker(track)
@@ -81,7 +98,7 @@ def tune(
             space=space,
             trials=trials,
             batch=batch,
-            cost_immutable=cost_immutable or (),
+            cost_immutable=split_names(cost_immutable),
             storage=storage or folder / "study.db",
             study_name=f"{Path(data).stem}-{objective}",
             prune=prune,

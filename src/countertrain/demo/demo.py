@@ -13,8 +13,8 @@ from countertrain.evaluation.comparison import Reduction, compare
 from countertrain.evaluation.metrics import known
 from countertrain.files import write_text
 from countertrain.runs.measure import Scores
-from countertrain.runs.run import train
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.tables import Dataset
 
 __all__ = ["Demo", "demo"]

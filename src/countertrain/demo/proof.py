@@ -12,8 +12,9 @@ from torch import nn
 from countertrain.demo.figures import Panel, plot_panels
 from countertrain.evaluation.metrics import Implausibility, cost, validity
 from countertrain.runs.registry import build_constraints
-from countertrain.runs.run import Run, train
+from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
 from countertrain.tables import Dataset

@@ -1,19 +1,36 @@
-"""What only a classifier does around a training: rows held out, rows kept for reference, and a warning."""
+"""What only a classifier does around a training: rows held out and kept, parameters remembered, and a warning."""
 
 import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from countertrain.runs.settings import Settings
+from countertrain.runs.registry import build_constraints
+from countertrain.runs.run import keep_reference
+from countertrain.runs.settings import Settings, settings_to_mapping
 from countertrain.tables.dataset import Dataset, Split
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Schema
 from countertrain.tables.splits import split_off
 from countertrain.training.history import History
+from countertrain.words import plain
 
-__all__ = ["make_dataset", "sample_of_each_class", "warn_if_immature"]
+__all__ = [
+    "LOST",
+    "keep_rows",
+    "make_dataset",
+    "parameters_from_json",
+    "parameters_to_json",
+    "warn_if_immature",
+]
+
+LOST = "own code"
+"""Stands for code that was not given again: no name that a fit would take for one of ours."""
 
 Rows = NDArray[np.int64]
 _TOO_FEW = 0.05  # of the counterfactuals of an epoch, for the divergence to learn from
@@ -49,10 +66,45 @@ def _hold_out(codes: Rows, fraction: float, rng: np.random.RandomState) -> tuple
         ) from error
 
 
-def sample_of_each_class(codes: Rows, most: int, rng: np.random.RandomState) -> Rows:
-    """Places of at most so many random rows of each class, in order."""
-    places = [rng.permutation(np.flatnonzero(codes == k))[:most] for k in np.unique(codes)]
-    return np.sort(np.concatenate(places))
+def keep_rows(settings: Settings, data: Dataset, rows: Split, rng: np.random.RandomState) -> Dataset:
+    """The data without the rows that were trained on, but for a sample of all rows that were given."""
+    domain = data.domain
+    if settings.domain == "inferred":
+        limits = build_constraints(settings, data)
+        domain = limits.lower, limits.upper
+    return replace(data, train=keep_reference(rows, rng), validation=data.test, domain=domain)
+
+
+def parameters_to_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a classifier as JSON can hold them; a stream of random numbers is not kept."""
+    return {name: _to_json(name, value) for name, value in parameters.items()}
+
+
+def _to_json(name: str, value: Any) -> Any:
+    if name == "settings" and value is not None:  # of a file, what it says
+        return settings_to_mapping(value)
+    if isinstance(value, Schema):
+        return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, Mapping):  # class weights: labels need not be texts
+        return [[plain(label), plain(weight)] for label, weight in value.items()]
+    if isinstance(value, np.random.RandomState):
+        return None
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [plain(entry) for entry in value]
+    return plain(value)
+
+
+def parameters_from_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that `parameters_to_json` wrote."""
+    return {name: _from_json(name, value) for name, value in parameters.items()}
+
+
+def _from_json(name: str, value: Any) -> Any:
+    if name == "schema" and value is not None:
+        return Schema(**value)
+    if name == "class_weight" and isinstance(value, list):
+        return dict(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def warn_if_immature(objective: str, history: History) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import Request
 
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.runs.folder import read_run
 from countertrain.serve import routes
 from countertrain.serve.answers import Refusal
 from countertrain.serve.batching import BusyError
@@ -91,17 +92,15 @@ def run(
     port: int = 8000,
     token: str | None = None,
     limits: Limits | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve the classifier in a folder until interrupted.
-
-    A folder that holds the folders `ct` and `bl` has both models in it.
-    """
+    """Serve the model in a folder until interrupted, with its conventional twin or another baseline."""
     check_access(host, token)
-    main, other = Path(folder), None if baseline is None else Path(baseline)
-    if other is None and (main / "ct").is_dir() and (main / "bl").is_dir():
-        main, other = main / "ct", main / "bl"
-    conventional = None if other is None else CounterfactualClassifier.load(other)
-    app = create_app(CounterfactualClassifier.load(main), baseline=conventional, token=token, limits=limits)
+    main = read_run(Path(folder))
+    other = main.twin if baseline is None else read_run(Path(baseline))
+    conventional = None if other is None else CounterfactualClassifier.of(other)
+    app = create_app(CounterfactualClassifier.of(main), baseline=conventional, token=token, limits=limits)
+    ready()
     uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
 
 

@@ -1,0 +1,220 @@
+"""What can be done with a trained model on the command line: evaluate, explain, report, serve, export."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from countertrain.cli import options
+from countertrain.cli.app import app
+from countertrain.cli.options import split_names
+from countertrain.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from countertrain.runs.measure import Scores
+    from countertrain.runs.run import Run
+    from countertrain.tables.dataset import Split
+
+__all__: list[str] = []
+
+Rounds = Annotated[int, typer.Option(help="Evaluation rounds J; the paper's tables use 100.", min=2)]
+Individuals = Annotated[int, typer.Option(help="Individuals in each round and for each energy weight.", min=2)]
+Baseline = Annotated[
+    Path | None, typer.Option(help="Folder of a model to compare with; the conventional twin, if there is one.")
+]
+Labelled = Annotated[Path | None, typer.Option(help="CSV or Parquet file with labels; the test rows if left out.")]
+
+
+@app.command()
+def evaluate(
+    folder: options.Folder,
+    baseline: Baseline = None,
+    rows: Labelled = None,
+    rounds: Rounds = 20,
+    individuals: Individuals = 100,
+) -> None:
+    """Evaluate a model on test rows: plausibility, cost, validity, accuracy, robustness; writes records.csv.
+
+    With a baseline, prints the percentage reductions of the paper's Table 1, with the spread over training seeds beside
+    the spread over evaluation rounds.
+    """
+    from countertrain.cli.console import REDUCTION_NOTE, console, reduction_table, score_table
+    from countertrain.evaluation.comparison import compare
+    from countertrain.runs.folder import read_run
+
+    run = read_run(folder)
+    other = run.twin if baseline is None else read_run(baseline)
+    if other is not None:
+        _check_baseline(folder, run, baseline, other)
+    judged = None if rows is None else _encode(run, rows)
+    scores = {run.settings.objective.upper(): _score(run, rounds, individuals, judged)}
+    if other is not None:
+        name = other.settings.objective.upper()
+        mine = judged or run.data.test  # the same rows for both
+        scores[name if name not in scores else f"{name} baseline"] = _score(other, rounds, individuals, mine)
+    console.print(score_table(run.data.title, {name: s.table for name, s in scores.items()}))
+    if other is not None:
+        treated, base = scores.values()
+        console.print(reduction_table(compare(treated.records, base.records)))
+        console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
+    console.print(f"[dim]records: {folder / 'records.csv'}[/]", soft_wrap=True)
+
+
+@app.command()
+def explain(
+    folder: options.Folder,
+    rows: Annotated[Path | None, typer.Option(help="CSV or Parquet file of people; the test rows if left out.")] = None,
+    row: Annotated[list[int] | None, typer.Option(help="Number of a row, from 0; all if left out; repeatable.")] = None,
+    target: options.Target = None,
+    n_options: Annotated[int, typer.Option("--options", help="Options for each person.", min=1, max=10)] = 1,
+    immutable: options.Immutable = None,
+    tau: Annotated[float, typer.Option(help="Probability of the target class to reach.")] = 0.75,
+    out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
+) -> None:
+    """What each person could change for another decision; the first few on the screen, all of them into a file."""
+    from countertrain.cli.console import console
+    from countertrain.estimator import CounterfactualClassifier
+    from countertrain.runs.folder import read_run
+    from countertrain.tables import read_table
+
+    run = read_run(folder)
+    people = run.test_rows()[0] if rows is None else read_table(rows)
+    people = _choose_rows(people, row)
+    asked = {} if tau is None else {"tau": tau}
+    classifier = CounterfactualClassifier.of(run)
+    found = classifier.explain(
+        people, _label(target, run), options=n_options, immutable=split_names(immutable), **asked
+    )
+    if out is not None:
+        text = json.dumps(found.to_dict()) if out.suffix == ".json" else found.to_frame().to_csv(index=False)
+        write_text(out, text)
+    console.print(found.summary(5), soft_wrap=True, markup=False)
+    if out is not None:
+        console.print(f"[dim]{len(found)} people: {out}[/]", soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: options.Folder,
+    baseline: Baseline = None,
+    rows: Labelled = None,
+    groups: Annotated[list[str] | None, typer.Option(help="Columns to compare people by: a,b.", metavar="A,B")] = None,
+    target: options.Target = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file; report.html in MODEL if left out.")] = None,
+) -> None:
+    """One HTML page about a model: accuracy, explanations against a conventional model, warnings, examples."""
+    from countertrain.cli.console import console
+    from countertrain.estimator import CounterfactualClassifier
+    from countertrain.runs.folder import read_run
+
+    run = read_run(folder)
+    other = run.twin if baseline is None else read_run(baseline)
+    people, labels = run.test_rows() if rows is None else _read_labelled(run, rows)
+    path = CounterfactualClassifier.of(run).report(
+        people,
+        labels,
+        out or folder / "report.html",
+        baseline=None if other is None else CounterfactualClassifier.of(other),
+        groups=split_names(groups),
+        target=_label(target, run),
+    )
+    console.print(f"report: {path}", soft_wrap=True)
+
+
+@app.command()
+def serve(
+    folder: options.Folder,
+    baseline: Baseline = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    token_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the token clients must show.")
+    ] = None,
+) -> None:
+    """Serve decisions and recourse, with a page to try them: http://127.0.0.1:8000."""
+    from countertrain.cli.console import console
+
+    try:
+        from countertrain.serve.app import run
+    except ModuleNotFoundError as error:
+        raise ValueError("serving needs FastAPI; install it with: pip install 'countertrain[serve]'") from error
+    token = os.environ.get(token_env) if token_env else None
+    if token_env and not token:
+        raise ValueError(f"--token-env names {token_env}, which is not set; put the token into it")
+
+    def say() -> None:
+        console.print(f"http://{host}:{port}  (stop with Ctrl-C)")
+
+    run(folder, baseline=baseline, host=host, port=port, token=token, ready=say)
+
+
+@app.command()
+def export(
+    folder: options.Folder,
+    out: Annotated[Path | None, typer.Option(help="ONNX file; model.onnx in MODEL if left out.")] = None,
+) -> None:
+    """Write a model as one ONNX file, encoding and probabilities included, for programs without torch."""
+    from countertrain.cli.console import console
+    from countertrain.estimator import CounterfactualClassifier
+
+    path = out or folder / "model.onnx"
+    CounterfactualClassifier.load(folder).save_onnx(path)
+    console.print(f"model: {path}", soft_wrap=True)
+
+
+def _check_baseline(folder: Path, run: "Run", baseline: Path | None, other: "Run") -> None:
+    for name, mine, theirs in (
+        ("be of the same data", run.settings.data, other.settings.data),
+        ("have the same immutable features", run.settings.immutable, other.settings.immutable),
+        ("have as many seeds", len(run.models), len(other.models)),
+    ):
+        if mine != theirs:
+            raise ValueError(f"--baseline must {name}; {folder} has {mine or 'none'}, {baseline} {theirs or 'none'}")
+
+
+def _score(run: "Run", rounds: int, individuals: int, rows: "Split | None") -> "Scores":
+    from countertrain.cli.console import counting
+
+    with counting(f"evaluating {run.folder}") as progress:
+        return run.measure(rounds=rounds, individuals=individuals, rows=rows, progress=progress)
+
+
+def _read_labelled(run: "Run", path: Path) -> tuple["pd.DataFrame", "pd.Series[Any]"]:
+    from countertrain.tables import read_table
+    from countertrain.tables.schema import check_names
+
+    frame, label = read_table(path), run.data.label
+    check_names([label], frame.columns)
+    return frame.drop(columns=label), frame[label]
+
+
+def _encode(run: "Run", path: Path) -> "Split":
+    import torch
+
+    from countertrain.tables.dataset import Split
+    from countertrain.tables.labels import code_labels
+
+    people, labels = _read_labelled(run, path)
+    codes, _ = code_labels(labels, run.data.classes)
+    return Split(run.data.encoder.tensor(people), torch.from_numpy(codes))
+
+
+def _choose_rows(people: "pd.DataFrame", row: list[int] | None) -> "pd.DataFrame":
+    for number in row or ():
+        if not 0 <= number < len(people):
+            raise ValueError(f"--row must lie in 0..{len(people) - 1}, the rows that there are; got {number}")
+    return people.iloc[row] if row else people
+
+
+def _label(text: str | None, run: "Run") -> object:
+    """A class by its name on the command line."""
+    if text is None:
+        return None
+    found = [label for label in run.classes.tolist() if str(label) == text]
+    if not found:
+        raise ValueError(f"--target must be one of {', '.join(map(str, run.classes))}; got {text!r}")
+    return found[0]

@@ -1,0 +1,70 @@
+"""Options that several commands have: one word for one thing, wherever it makes sense."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = [
+    "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label", "Options",
+    "Out", "SchemaFile", "SettingsFile", "Target", "Track", "collect_settings", "parse_seeds", "split_names",
+]  # fmt: skip
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="Data set (`countertrain list`), CSV or Parquet file, or folder of `countertrain convert`.", metavar="DATA"
+    ),
+]
+Folder = Annotated[Path, typer.Argument(help="Folder of a trained model.", metavar="MODEL")]
+Columns = list[str] | None
+Label = Annotated[str | None, typer.Option(help="Column to predict; the last one of a file if left out.")]
+Immutable = Annotated[Columns, typer.Option(help="Columns people cannot change: a,b.", metavar="A,B")]
+Increase = Annotated[Columns, typer.Option(help="Columns that can only grow.", metavar="A,B")]
+Decrease = Annotated[Columns, typer.Option(help="Columns that can only shrink.", metavar="A,B")]
+Drop = Annotated[Columns, typer.Option(help="Columns to leave out.", metavar="A,B")]
+SchemaFile = Annotated[
+    Path | None, typer.Option("--schema", help="TOML file with what the columns mean; inferred if left out.")
+]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--settings", help="Settings to begin with: chosen.toml of a tuning, or settings.toml of a model."),
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="Any other setting, e.g. --set tau=0.5; repeatable.")
+]
+Target = Annotated[str | None, typer.Option(help="The decision that people want.")]
+Options = Annotated[int, typer.Option(help="Options for each person.", min=1, max=10)]
+Out = Annotated[Path | None, typer.Option(help="Folder of the model; named after the settings if left out.")]
+Track = Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")]
+
+
+def split_names(given: Columns) -> list[str]:
+    """`--immutable a,b --immutable c` as names."""
+    return [name.strip() for part in given or () for name in part.split(",") if name.strip()]
+
+
+def collect_settings(
+    settings_file: Path | None, assignments: list[str] | None, schema: Path | None = None, **given: Any
+) -> dict[str, Any]:
+    """What a command was told, by name of the setting: its options over --settings, and --set over both."""
+    from countertrain.runs.settings import parse_assignments, settings_to_mapping
+
+    columns = {name: split_names(given.pop(name, None)) for name in ("immutable", "increase", "decrease", "drop")}
+    told = {**given, **columns, "schema_file": None if schema is None else str(schema)}
+    told = {name: value for name, value in told.items() if value not in (None, [])}
+    return {**settings_to_mapping(settings_file), **told, **parse_assignments(assignments or [])}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0-9` or `1,5,7` as numbers."""
+    try:
+        seeds: list[int] = []
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            seeds += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise ValueError(f"--seeds takes numbers such as 0-9 or 1,5,7; got {text!r}") from None
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"--seeds must name at least one seed, and none twice; got {text!r}")
+    return seeds

@@ -1,0 +1,155 @@
+"""Training on the command line."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from countertrain.cli import options
+from countertrain.cli.app import app
+from countertrain.cli.options import collect_settings, parse_seeds
+
+if TYPE_CHECKING:
+    from countertrain.runs.run import Run
+
+__all__: list[str] = []
+
+
+@app.command()
+def train(
+    data: options.Data,
+    label: options.Label = None,
+    immutable: options.Immutable = None,
+    increase: options.Increase = None,
+    decrease: options.Decrease = None,
+    drop: options.Drop = None,
+    schema: options.SchemaFile = None,
+    objective: Annotated[
+        str | None, typer.Option(help="ct, or bl (conventional), ar, cd (ablations).", show_default="ct")
+    ] = None,
+    generator: Annotated[str | None, typer.Option(help="eccco, generic or revise.", show_default="eccco")] = None,
+    twin: Annotated[bool, typer.Option("--twin", help="Train a conventional model, too, to compare with.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="One model per seed, which decide together: 0-9 or 1,5,7.")] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="table, as-run (the authors' program), as-written (the paper), tuned, ...",
+            show_default="as-run for the paper's data sets, else table",
+        ),
+    ] = None,
+    settings_file: options.SettingsFile = None,
+    assignments: options.Assignments = None,
+    out: options.Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    compiled: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile",
+            help="Compile search and updates first (a minute); left out, done where a run is long enough.",
+        ),
+    ] = None,
+    track: options.Track = None,
+) -> None:
+    """Train a model of a table or a named data set by counterfactual training (or conventionally), into a folder.
+
+    Of a table, 70 % of the rows are for training, 10 % for validation and 20 % for the test. A data set of the paper
+    uses its final settings unless overridden; with --settings, those of the file. A run that is stopped can be resumed
+    and ends with the same weights; until it is finished, the folder keeps what it held before.
+
+    Next: countertrain evaluate, explain, report, serve, export.
+
+    Several processes train one large run together, to the same weights up to rounding:
+    torchrun --nproc-per-node 2 -m countertrain train ...
+    """
+    from countertrain.cli.console import console, training_bar
+    from countertrain.runs.folder import is_finished
+    from countertrain.runs.settings import Settings
+    from countertrain.runs.track import find_tracker, tracking
+    from countertrain.runs.training import default_folder
+    from countertrain.runs.training import train as train_run
+    from countertrain.training.ranks import Ranks
+
+    if seed is not None and seeds is not None:
+        raise ValueError("give either --seed or --seeds, not both")
+    if profile is not None and settings_file is not None:
+        raise ValueError("--settings says all that a profile would say; give one of --settings and --profile")
+    told = collect_settings(
+        settings_file,
+        assignments,
+        schema,
+        label=label,
+        immutable=immutable,
+        increase=increase,
+        decrease=decrease,
+        drop=drop,
+        objective=objective,
+        generator=generator,
+        profile=profile,
+        seeds=parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
+    )
+    settings = Settings.resolve(data, told)
+    folder = out or default_folder(settings)
+    n = len(settings.seeds)
+    title = f"{settings.data}, {settings.objective}, {n} model{'s' if n > 1 else ''}"
+    finished_before = is_finished(folder) and not overwrite
+    tracked = tracking(find_tracker(track), folder, {f"seed-{seed}": settings for seed in settings.seeds})
+    try:
+        with _plain_warnings(), training_bar(title, settings.epochs) as bar, tracked as show:
+            run = train_run(
+                settings,
+                folder,
+                twin=twin,
+                resume=resume,
+                overwrite=overwrite,
+                callbacks=[bar, show],
+                compiled=compiled,
+                ranks=Ranks.here(),
+                say=lambda text: typer.echo(f"... {text}", err=True),
+            )
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped; finished epochs are kept, go on with the same command and --resume --out {folder}", err=True
+        )
+        raise typer.Exit(130) from None
+    if finished_before:
+        console.print(f"{folder} already holds this run; nothing to do")
+    _print_training(run, folder)
+
+
+def _print_training(run: "Run", folder: Path) -> None:
+    from countertrain.cli.console import console
+    from countertrain.runs.measure import predictive
+
+    records = run.history.records
+    if records:
+        last = records[-1].metrics
+        said = [f"{name.replace('_', ' ')} {sum(v) / len(v):.3f}" for name, v in last.items() if "accuracy" in name]
+        if "mature" in last:
+            said.append(f"mature counterfactuals {sum(last['mature']) / len(last['mature']):.0%}")
+        compiling = sum(record.compile_seconds for record in records)
+        apart = f" and {compiling:.0f} s of compiling" if compiling else ""
+        console.print(f"{len(records)} epochs in {sum(r.seconds for r in records):.1f} s{apart}; " + ", ".join(said))
+    if len(run.data.test):
+        for name, one in (("", run), (", conventional twin", run.twin)):
+            if one is not None:
+                right = predictive(one.models, run.data.test)["accuracy"]
+                console.print(f"accuracy on {len(run.data.test):,} test rows{name}: {sum(right) / len(right):.3f}")
+    console.print(f"model: {folder}", soft_wrap=True)
+    console.print(f"[dim]next: countertrain explain {folder}   |   countertrain report {folder}[/]", soft_wrap=True)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """A training that did not go well is said in one line, without file and line number."""
+
+    def say(message: Warning | str, *place: object, **more: object) -> None:
+        typer.echo(f"countertrain: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        yield

@@ -1,0 +1,311 @@
+"""The one folder: whatever was trained, as JSON, TOML, CSV and safetensors with their checksums; no pickle, no code.
+
+settings.toml         all that decided what was trained
+schema.toml           what the columns mean, for people
+encoder.json          how rows become numbers and back
+about.json            label, classes, versions; what a classifier in Python remembers
+weights.safetensors   of all models, `0.<name>`, `1.<name>`, ...
+history.json          the epochs of training
+rows.safetensors      encoded test rows, reference rows, and the domain of the search
+test.csv              test rows in people's units, if there are any
+checksums.json        of every file above; written last
+twin/                 the conventional twin, a folder of the same kind
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from countertrain.files import LOCK, CheckpointError, locked, new_folder, read_tensors, write_tensors
+from countertrain.runs.modules import Module
+from countertrain.runs.registry import OwnCode, build_constraints, make_models
+from countertrain.runs.run import Run, keep_reference
+from countertrain.runs.settings import Settings
+from countertrain.tables import Dataset
+from countertrain.tables.dataset import Split
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.sources.files import read_rows, write_rows
+from countertrain.training.history import EpochRecord, History
+
+__all__ = ["UNFINISHED", "is_finished", "read_run", "write_run"]
+
+FORMAT = "countertrain folder, version 3"
+UNFINISHED = "unfinished"
+"""The folder inside in which a run lives until it is finished: its checkpoints and settings."""
+_CHECKSUMS, _TWIN, _TEST = "checksums.json", "twin", "test.csv"
+_FILES = {
+    "settings.toml", "schema.toml", "encoder.json", "about.json", "weights.safetensors", "history.json",
+    "rows.safetensors",
+}  # fmt: skip
+_BESIDE = {LOCK, UNFINISHED, "records.csv", "report.html", "model.onnx", "tensorboard"}
+"""What may lie beside them: it is of the model, and goes with it."""
+_MAKING_UP = ("settings.toml", "encoder.json", "weights.safetensors", "rows.safetensors")  # of the id
+_AGAIN = "copy the folder again, or train again"
+_LABELS = str | bool | int | float
+Content = TypeVar("Content")
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a folder holds a whole run."""
+    return (path / _CHECKSUMS).is_file()
+
+
+def write_run(run: Run, path: Path, *, rows: bool = True, overwrite: bool = False, lock: bool = True) -> Run:
+    """Write a run into a folder, whole or not at all; `rows=False` leaves out the training rows.
+
+    Nothing but another run is ever overwritten, and only one process at a time writes into a folder; `lock=False` is
+    for one that has it locked already.
+    """
+    path = path.resolve()
+    check_place(path, overwrite=overwrite)
+    _check_labels(run.data.classes)
+    with locked(path) if lock else nullcontext(), new_folder(path) as folder:
+        identity = _fill(run, folder, rows=rows)
+        if run.twin is not None:
+            (folder / _TWIN).mkdir()
+            _fill(run.twin, folder / _TWIN, rows=rows)
+    return replace(run, folder=path, id=identity)
+
+
+def read_run(path: Path, *, module: Module | None = None) -> Run:
+    """The run in a folder; nothing in it is ever run, so a network of one's own is given again as `module`."""
+    checksums = _check_files(path)
+    about = _read(path / "about.json", _parse_about)
+    settings = _read(path / "settings.toml", Settings.from_toml)
+    encoder = _read(path / "encoder.json", Encoder.from_json)
+    own_code: dict[str, str] = about["own_code"]
+    _check_module(path, own_code, module)
+    with _one_sentence(path / "about.json", _AGAIN):
+        data = _read_data(path, about, encoder)
+    way_out = "give the module that it was saved with" if module is not None else _AGAIN
+    with _one_sentence(path / "settings.toml", way_out):
+        models = make_models(settings, (data.n_features, data.n_classes), OwnCode(module=module))
+    _put_weights(models, path / "weights.safetensors")
+    return Run(
+        settings=settings,
+        data=data,
+        models=tuple(models),
+        history=_read(path / "history.json", _parse_history),
+        twin=read_run(path / _TWIN, module=module) if (path / _TWIN).is_dir() else None,
+        own_code=own_code,
+        estimator=about["estimator"],
+        environment=about["environment"],
+        folder=path,
+        id=_identify(checksums),
+    )
+
+
+def check_place(path: Path, *, overwrite: bool) -> None:
+    """Refuse to write over anything but a run, and over one unless told to."""
+    found = {file.name for file in path.iterdir()} if path.is_dir() else set()
+    foreign = sorted(found - {*_FILES, _TEST, _TWIN, _CHECKSUMS, *_BESIDE})
+    if foreign:
+        raise FileExistsError(f"{path} holds {foreign[0]}, which is no part of a trained model; choose another folder")
+    if is_finished(path) and not overwrite:
+        raise FileExistsError(f"{path} holds a trained model already; choose another folder, or overwrite it")
+
+
+def _fill(run: Run, folder: Path, *, rows: bool) -> str:
+    """Write all files of a run, the checksums last; returns its id."""
+    data = run.data
+    texts = {
+        "settings.toml": run.settings.to_toml(),
+        "schema.toml": data.schema.to_toml(),
+        "encoder.json": data.encoder.to_json(),
+        "about.json": json.dumps(_describe(run), indent=2, ensure_ascii=False),
+        "history.json": _history_to_json(run.history),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    write_tensors(folder / "weights.safetensors", _weights(run.models), {})
+    write_tensors(folder / "rows.safetensors", _rows(run, reference=rows), {})
+    if data.test_frame is not None and len(data.test_frame):
+        write_rows(folder / _TEST, data.test_frame)
+    checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir()) if file.name != LOCK}
+    (folder / _CHECKSUMS).write_text(json.dumps(checksums, indent=2), encoding="utf-8")
+    return _identify(checksums)
+
+
+def _describe(run: Run) -> dict[str, Any]:
+    data = run.data
+    return {
+        "format": FORMAT,
+        "name": data.name,
+        "title": data.title,
+        "label": data.label,
+        "classes": list(data.classes),
+        "protected": list(data.protected),
+        "own_code": dict(run.own_code),
+        "estimator": run.estimator,
+        "environment": dict(run.environment),
+    }
+
+
+def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
+    """The rows that a run keeps, and the domain of its search, where it was inferred from rows that are not kept."""
+    data = run.data
+    kept = keep_reference(data.train if reference else Split(data.train.x[:0], data.train.y[:0]))
+    tensors = {"test.x": data.test.x, "test.y": data.test.y, "reference.x": kept.x, "reference.y": kept.y}
+    if data.domain is not None or run.settings.domain == "inferred":
+        limits = build_constraints(run.settings, data)
+        tensors |= {"domain.lower": limits.lower, "domain.upper": limits.upper}
+    return tensors
+
+
+def _read_data(path: Path, about: Mapping[str, Any], encoder: Encoder) -> Dataset:
+    saved, _ = read_tensors(path / "rows.safetensors")
+    classes, d = tuple(about["classes"]), len(encoder.features)
+    if len(set(classes)) < 2:
+        raise ValueError(f"{list(classes)} are no classes")
+    splits = {}
+    for name in ("test", "reference"):
+        x, y = saved[f"{name}.x"], saved[f"{name}.y"]
+        fits = x.shape == (len(y), d) and (x.dtype, y.dtype) == (torch.float32, torch.int64)
+        if not fits or not ((y >= 0) & (y < len(classes))).all():
+            raise CheckpointError(f"{path / 'rows.safetensors'} does not hold rows of this model; {_AGAIN}")
+        splits[name] = Split(x, y)
+    nothing = Split(splits["test"].x[:0], splits["test"].y[:0])
+    test = path / _TEST
+    return Dataset(
+        name=about["name"],
+        title=about["title"],
+        encoder=encoder,
+        label=about["label"],
+        classes=classes,
+        train=splits["reference"],
+        validation=nothing,
+        test=splits["test"],
+        test_frame=read_rows(test, encoder, about["label"], classes) if test.exists() else None,
+        domain=(saved["domain.lower"], saved["domain.upper"]) if "domain.lower" in saved else None,
+        protected=tuple(about["protected"]),
+    )
+
+
+def _check_files(path: Path) -> dict[str, str]:
+    """Refuse a folder unless all files are there, and as they were written; their checksums."""
+    if not path.is_dir():
+        raise CheckpointError(f"there is no folder {path}; give the folder of a trained model")
+    if not is_finished(path):
+        raise CheckpointError(_say_what_it_is(path))
+    checksums = _read(path / _CHECKSUMS, _parse_checksums)
+    for name, checksum in checksums.items():
+        if not (path / name).is_file():
+            raise CheckpointError(f"{path / name} is missing; {_AGAIN}")
+        if _checksum(path / name) != checksum:
+            raise CheckpointError(f"{path / name} is not as it was written, but truncated or changed; {_AGAIN}")
+    return checksums
+
+
+def _say_what_it_is(path: Path) -> str:
+    if (path / UNFINISHED).is_dir():
+        return f"{path} holds an unfinished run; finish it with: countertrain train ... --resume --out {path}"
+    if any((path / name).is_file() for name in ("weights.safetensors", "project.json")):
+        return f"{path} was written by countertrain 0.1, which this version cannot read; train again into a new folder"
+    return f"{path} holds no trained model: it has no {_CHECKSUMS}; make one with: countertrain train"
+
+
+def _check_module(path: Path, own_code: Mapping[str, str], module: Module | None) -> None:
+    if "module" in own_code and module is None:
+        raise CheckpointError(
+            f"the model in {path} has a module of its own, {own_code['module']}, which no file can hold; "
+            "give it again: load(path, module=...)"
+        )
+    if module is not None and "module" not in own_code:
+        raise ValueError(f"the model in {path} has no module of its own; load it without module=")
+
+
+def _check_labels(classes: Sequence[Any]) -> None:
+    for label in classes:
+        if not isinstance(label, _LABELS):
+            kind = type(label).__name__
+            raise TypeError(f"labels of the type {kind} such as {label!r} cannot be saved; use texts or numbers")
+
+
+def _weights(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    return {f"{i}.{name}": value for i, model in enumerate(models) for name, value in model.state_dict().items()}
+
+
+def _put_weights(models: Sequence[nn.Module], file: Path) -> None:
+    """Fill the models with the weights in the file, if they are for these, and numbers."""
+    saved, _ = read_tensors(file)
+    mine, theirs = ({n: (tuple(t.shape), t.dtype) for n, t in ts.items()} for ts in (_weights(models), saved))
+    if mine != theirs:
+        odd = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))[0]
+        there, here = (_say_shape(tensors.get(odd)) for tensors in (theirs, mine))
+        raise CheckpointError(
+            f"{file} is for another network: {odd} has {there} there and {here} here; "
+            "load it with the module that it was saved with"
+        )
+    broken = [name for name, tensor in saved.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if broken:
+        raise CheckpointError(f"{file} holds weights that are not finite numbers, in {broken[0]}; {_AGAIN}")
+    for i, model in enumerate(models):
+        model.load_state_dict({name: saved[f"{i}.{name}"] for name in model.state_dict()})
+        model.eval()
+
+
+def _say_shape(kind: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "no values" if kind is None else f"shape {kind[0]} of {kind[1]}"
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _identify(checksums: Mapping[str, str]) -> str:
+    """Of what decides: the same settings, encoder, weights and rows have the same id."""
+    return hashlib.sha256("".join(checksums[name] for name in _MAKING_UP).encode()).hexdigest()[:16]
+
+
+def _parse_checksums(text: str) -> dict[str, str]:
+    checksums = json.loads(text)
+    if not isinstance(checksums, dict) or not _FILES <= set(checksums) <= {*_FILES, _TEST}:
+        raise ValueError("it lists other files")
+    return checksums
+
+
+def _parse_about(text: str) -> dict[str, Any]:
+    about = json.loads(text)
+    if about["format"] != FORMAT:
+        raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
+    return dict(about)
+
+
+def _history_to_json(history: History) -> str:
+    records = [record.as_json() for record in history.records]
+    return json.dumps({"records": records, "failures": history.failures, "one_by_one": history.one_by_one})
+
+
+def _parse_history(text: str) -> History:
+    saved = json.loads(text)
+    failures = {int(i): why for i, why in saved["failures"].items()}
+    return History([EpochRecord.from_json(line) for line in saved["records"]], failures, saved["one_by_one"])
+
+
+def _read(file: Path, parse: Callable[[str], Content]) -> Content:
+    """What a file of text holds."""
+    with _one_sentence(file, _AGAIN):
+        return parse(file.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _one_sentence(file: Path, way_out: str) -> Iterator[None]:
+    """Whatever is wrong with the content of a file is said in one sentence."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        said = str(error).split("\n")[0]
+        raise CheckpointError(
+            f"{file} is not for countertrain {version('countertrain')} to read ({said}); {way_out}"
+        ) from error
