@@ -84,10 +84,8 @@ def explain(
     run = read_run(folder)
     people = run.test_rows()[0] if rows is None else read_table(rows)
     people = _choose_rows(people, row)
-    asked = {} if tau is None else {"tau": tau}
-    classifier = CounterfactualClassifier.of(run)
-    found = classifier.explain(
-        people, _label(target, run), options=n_options, immutable=split_names(immutable), **asked
+    found = CounterfactualClassifier.of(run).explain(
+        people, _label(target, run), n_options=n_options, immutable=split_names(immutable), tau=tau
     )
     if out is not None:
         text = json.dumps(found.to_dict()) if out.suffix == ".json" else found.to_frame().to_csv(index=False)
