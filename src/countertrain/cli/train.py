@@ -32,6 +32,7 @@ def train(
     ] = None,
     generator: Annotated[str | None, typer.Option(help="eccco, generic or revise.", show_default="eccco")] = None,
     twin: Annotated[bool, typer.Option("--twin", help="Train a conventional model, too, to compare with.")] = False,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training rows.", min=0, show_default="100")] = None,
     seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
     seeds: Annotated[str | None, typer.Option(help="One model per seed, which decide together: 0-9 or 1,5,7.")] = None,
     profile: Annotated[
@@ -90,6 +91,7 @@ def train(
         objective=objective,
         generator=generator,
         profile=profile,
+        epochs=epochs,
         seeds=parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     )
     settings = Settings.resolve(data, told)

@@ -152,6 +152,7 @@ class _CounterfactualSession(Session):
         names = self._log[0] if self._log else ()
         return {name: torch.stack([found[name] for found in self._log]).mean(0) for name in names}
 
+    # --8<-- [start:search]
     def _search(self, model: Models, n: int) -> "Pairs":
         """Counterfactuals of n random rows for the models as they are now, paired with real rows."""
         task, method = self._task, self._method
@@ -174,6 +175,8 @@ class _CounterfactualSession(Session):
         self._log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
         x_plus = task.sampler.nearest(task.x, target, found.x, method.n_neighbours)
         return pair_up(found, task.y[rows], x_plus, task.constraints, method.immature)
+
+    # --8<-- [end:search]
 
     def _row_seeds(self, rows: Tensor) -> Tensor:
         """New ones for each search, where any part of it draws; else the places of the rows, which nobody looks at."""

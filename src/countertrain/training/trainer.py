@@ -201,6 +201,7 @@ class CounterfactualTrainer:
         given.ranks.wait()  # nobody changes the checkpoint before all have read it
         return state
 
+    # --8<-- [start:algorithm]
     def _descend(self, state: TrainingState, given: _Fit) -> dict[str, Tensor]:
         """Algorithm 1, one epoch: every loss term (batches, P) by name."""
         loss, parameters, n_batches = state.loss, state.population.trainable(), len(given.batches)
@@ -224,6 +225,8 @@ class CounterfactualTrainer:
         nothing = torch.zeros_like(curves[0]["loss"])
         names = dict.fromkeys(name for values in curves for name in values)
         return {name: torch.stack([values.get(name, nothing) for values in curves]) for name in names}
+
+    # --8<-- [end:algorithm]
 
     def _run_epoch(self, state: TrainingState, given: _Fit) -> tuple[EpochRecord, dict[int, str]]:
         """One epoch: descend, score, and look for what went wrong, model by model."""

@@ -71,7 +71,8 @@ def make(name: str, *, data_seed: int = 42) -> Dataset:
 
     seen = x.astype(np.float32)
     schema = Schema(columns=tuple(Numeric(name=feature) for feature in features))
-    raw = replace(Encoder.fit(schema, seen[known]), centre=np.zeros(2), scale=np.ones(2))
+    encoder = Encoder.fit(schema, seen[known])
+    raw = replace(encoder, centre=np.zeros(2), scale=np.ones(2), dtypes=("float64", "float64"))
 
     def split(rows: NDArray[np.int64]) -> Split:
         return Split(torch.from_numpy(seen[rows]), torch.from_numpy(y[rows]))
@@ -85,6 +86,8 @@ def make(name: str, *, data_seed: int = 42) -> Dataset:
         train=split(known[~held]),
         validation=split(known[held]),
         test=split(test),
-        test_frame=pd.DataFrame(seen[test], columns=list(features)).assign(**{"class": np.array(classes)[y[test]]}),
+        test_frame=pd.DataFrame(seen[test].astype(np.float64), columns=list(features)).assign(
+            **{"class": np.array(classes)[y[test]]}
+        ),
         protected=("age",) if name == "loans" else ("x1",),
     )
