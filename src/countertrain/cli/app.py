@@ -25,10 +25,11 @@ app = typer.Typer(
 A first tour:
 
   1. the main job, with a report to look at: countertrain demo
-  2. five models by counterfactual training: countertrain train moons --seeds 0-4 --out ct
-  3. five conventional ones: countertrain train moons --seeds 0-4 --objective bl --out bl
-  4. how much more plausible they are: countertrain evaluate ct --baseline bl
-  5. one decision explained: countertrain explain ct --row 7
+  2. a table of your own: countertrain train FILE --label COLUMN --immutable age --twin --out mine
+  3. what people could change: countertrain explain mine --options 2
+  4. quality, warnings, examples: countertrain report mine
+  5. five models of the paper's moons, and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
+  6. how much more plausible they are: countertrain evaluate moons
 """,
 )
 

@@ -32,7 +32,7 @@ def train(
     ] = None,
     generator: Annotated[str | None, typer.Option(help="eccco, generic or revise.", show_default="eccco")] = None,
     twin: Annotated[bool, typer.Option("--twin", help="Train a conventional model, too, to compare with.")] = False,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training rows.", min=0, show_default="100")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the rows.", min=0, show_default="100")] = None,
     seed: Annotated[int | None, typer.Option(help="Train one model with this seed.")] = None,
     seeds: Annotated[str | None, typer.Option(help="One model per seed, which decide together: 0-9 or 1,5,7.")] = None,
     profile: Annotated[
