@@ -29,13 +29,13 @@ peer has features that may only increase. Peers run at their defaults but for th
     "training": (
         "Training",
         """\
-One epoch at the same batches from the same weights. CT searches 1000 rows an epoch; adversarial and JEM-style training
+One epoch at the same batches from the same weights. CT searches 1000 rows per epoch; adversarial and JEM-style training
 attack or sample every row of every batch, so most of the difference is work, not code.""",
     ),
     "populations": (
         "Populations",
         """\
-Moon, final settings: many models of one architecture trained at once, seconds a model for 100 epochs.""",
+Moon, final settings: many models of one architecture trained at once, seconds per model for 100 epochs.""",
     ),
     "growth": (
         "Growth",

@@ -29,7 +29,7 @@ def bench(
     budget: Budget = FULL,
     say: Say = lambda text: None,
 ) -> list[Part]:
-    """Measure these parts, one after another, on one thread (the grid: one a worker)."""
+    """Measure these parts, one after another, on one thread (the grid: one per worker)."""
     wanted = list(parts)
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:

@@ -19,12 +19,12 @@ _GREY = "#999999"
 
 def search(part: Part) -> Figure:
     """Rows a second of every search that took part."""
-    return _bars(part.table, "search", "rows/s", "rows a second")
+    return _bars(part.table, "search", "rows/s", "rows per second")
 
 
 def training(part: Part) -> Figure:
     """Milliseconds an epoch of every training that took part."""
-    return _bars(part.table, "training", "ms an epoch", "ms an epoch")
+    return _bars(part.table, "training", "ms per epoch", "ms per epoch")
 
 
 def _bars(table: pd.DataFrame, label: str, value: str, axis: str) -> Figure:
@@ -69,12 +69,12 @@ def populations(part: Part) -> Figure:
     for mode, colour in (("eager", BLUE), ("compiled", ORANGE)):
         rows = part.table[part.table["steps"] == mode]
         if len(rows):
-            ax.plot(rows["models"], rows["seconds a model"], "o-", color=colour, label=mode)
+            ax.plot(rows["models"], rows["seconds per model"], "o-", color=colour, label=mode)
     sizes = sorted(set(part.table["models"]))
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(sizes, [str(size) for size in sizes])
-    ax.set(xlabel="models trained at once", ylabel="seconds a model, 100 epochs")
+    ax.set(xlabel="models trained at once", ylabel="seconds per model, 100 epochs")
     ax.legend(frameon=False)
     hide_spines(ax)
     _plain(ax)

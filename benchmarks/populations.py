@@ -1,4 +1,4 @@
-"""Part (c), populations: seconds a model when many are trained at once, eager and compiled."""
+"""Part (c), populations: seconds per model when many are trained at once, eager and compiled."""
 
 import math
 import time
@@ -19,7 +19,7 @@ Key = tuple[str, int]
 """Eager or compiled, and the number of models."""
 
 _JUDGED = 64  # models, for which there are bars
-_BARS = {"eager": 0.8, "compiled": 0.3}  # seconds a model
+_BARS = {"eager": 0.8, "compiled": 0.3}  # seconds per model
 
 
 def measure_populations(budget: Budget, say: Say) -> Part:
@@ -42,7 +42,7 @@ def measure_populations(budget: Budget, say: Say) -> Part:
             {
                 "steps": mode,
                 "models": size,
-                "seconds a model": hundred * took / size,
+                "seconds per model": hundred * took / size,
                 "times cheaper than one alone": alone * size / took,
                 "compile time (s)": first.get(key, took) - took,
                 "note": "" if key in seconds else trouble,
@@ -85,8 +85,8 @@ def _measurements(table: pd.DataFrame, sizes: Sequence[int]) -> list[Measurement
         if mode == "compiled" and not row["note"]:
             note += f"; {row['compile time (s)']:.0f} s to compile"
         what = f"population of {judged}, {mode}, 100 epochs: a model"
-        measurements.append(Measurement(what, float(row["seconds a model"]), "s", _BARS[str(mode)], False, note))
-    alone = table[(table["models"] == min(sizes)) & (table["steps"] == "eager")]["seconds a model"].iloc[0]
+        measurements.append(Measurement(what, float(row["seconds per model"]), "s", _BARS[str(mode)], False, note))
+    alone = table[(table["models"] == min(sizes)) & (table["steps"] == "eager")]["seconds per model"].iloc[0]
     cheaper = float(of_size["times cheaper than one alone"]["eager"])
     what = f"population of {judged}, eager: times cheaper a model than alone"
     measurements.append(Measurement(what, cheaper, "x", 10.0, True, f"a single run takes {alone:.1f} s"))

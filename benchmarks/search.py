@@ -1,4 +1,4 @@
-"""Part (a), search: rows a second of ours, of the least that a search can cost, and of peers."""
+"""Part (a), search: rows per second of ours, of the least that a search can cost, and of peers."""
 
 from collections.abc import Sequence
 from dataclasses import replace

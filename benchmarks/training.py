@@ -144,7 +144,7 @@ def _row(problem: Problem, name: str, timing: Timing, plain: float) -> dict[str,
     return {
         "model": problem.name,
         "training": name,
-        "ms an epoch": 1e3 * timing.seconds,
+        "ms per epoch": 1e3 * timing.seconds,
         "times conventional": timing.seconds / plain,
         "first call (s)": timing.first,
         "note": timing.note,

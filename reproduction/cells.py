@@ -140,7 +140,7 @@ def compute_cell(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
 
 
 def compute_pooled(cell: Cell, effort: Effort, results: Path, runs: Path) -> None:
-    """IP* of a cell pooled over factual classes and rounds, one number a model, unless it is stored already."""
+    """IP* of a cell pooled over factual classes and rounds, one number per model, unless it is stored already."""
     path = _folder(cell, results) / f"{cell.name}-pooled.json"
     if path.exists():
         return

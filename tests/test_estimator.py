@@ -353,7 +353,7 @@ def test_recourse_is_searched_for_the_fitted_classifier() -> None:
         ),
         (
             {"module": nn.Linear(3, 2)},
-            "module must map (n, 7) rows, in float32 or float64, to (n, 2) logits, one a class; it fails with",
+            "module must map (n, 7) rows, in float32 or float64, to (n, 2) logits, one per class; it fails with",
         ),
         ({"module": nn.Linear(7, 3)}, "for 2 rows it returned (2, 3); a callable"),
         ({"module": nn.Linear(7, 2), "n_models": 2}, "an ensemble of 2 models needs module to be a callable"),

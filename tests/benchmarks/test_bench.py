@@ -298,7 +298,7 @@ def test_every_peer_is_in_its_table_measured_or_named_as_not_installed(measured:
     }
     for name, package in PEERS.items():
         row = named[name]
-        cost = row.get("rows/s", row.get("ms an epoch"))
+        cost = row.get("rows/s", row.get("ms per epoch"))
         if installed(package):
             assert cost > 0, row["note"]
             assert row["note"].startswith(f"{package} {metadata.version(package)}")
@@ -351,7 +351,7 @@ def test_epochs_are_given_beside_the_conventional_one(measured: dict[str, Part])
         of = rows.set_index("training")
         assert of["times conventional"][training.CONVENTIONAL] == 1.0
         assert {training.CT, "adversarial, our own PGD", "JEM-style"} <= set(of.index)
-        assert (of["ms an epoch"].dropna() > 0).all()
+        assert (of["ms per epoch"].dropna() > 0).all()
         assert "40 rows" in of["note"][training.CT]
 
 
@@ -359,7 +359,7 @@ def test_populations_are_given_for_a_hundred_epochs_a_model(measured: dict[str, 
     table = measured["populations"].table
     assert table["models"].tolist() == [1, 2]
     assert table["times cheaper than one alone"].iloc[0] == 1.0
-    ratio = table["seconds a model"].iloc[0] / table["seconds a model"].iloc[1]
+    ratio = table["seconds per model"].iloc[0] / table["seconds per model"].iloc[1]
     assert table["times cheaper than one alone"].iloc[1] == pytest.approx(ratio)
     assert "population of 2, eager" in measured["populations"].measurements[0].what
 
@@ -421,7 +421,7 @@ def test_compiled_searches_and_epochs_are_measured_beside_the_plain_ones(
     of = found["search"].table.set_index("search")["validity"]
     assert of[search.OURS_COMPILED] == of[search.OURS]
     assert any("compiled: share of a bare loop" in m.what for m in found["search"].measurements)
-    assert training.CT_COMPILED in set(found["training"].table.dropna(subset=["ms an epoch"])["training"])
+    assert training.CT_COMPILED in set(found["training"].table.dropna(subset=["ms per epoch"])["training"])
     assert found["populations"].table["steps"].tolist() == ["eager", "compiled"]
     assert [m.bar for m in found["populations"].measurements] == [0.8, 0.3, 10.0]
 
@@ -442,7 +442,7 @@ def test_where_nothing_compiles_the_bar_is_missed_and_the_rest_is_measured(
     missed = [m for m in found[0].measurements if "compiled" in m.what]
     assert len(missed) == 1
     assert not missed[0].holds
-    assert found[1].table.dropna(subset=["seconds a model"])["steps"].tolist() == ["eager"]
+    assert found[1].table.dropna(subset=["seconds per model"])["steps"].tolist() == ["eager"]
     assert found[1].table.set_index("steps")["note"].to_dict() == {"eager": "", "compiled": "failed (RuntimeError)"}
     (unmeasured,) = [m for m in found[1].measurements if "compiled" in m.what]
     assert not unmeasured.holds

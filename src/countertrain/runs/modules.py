@@ -37,7 +37,7 @@ def build_own_models(module: Module, n_features: int, n_classes: int, *, seeds: 
 
 
 def _check_sizes(model: nn.Module, n_features: int, n_classes: int) -> None:
-    wanted = f"module must map (n, {n_features}) rows, in float32 or float64, to (n, {n_classes}) logits, one a class"
+    wanted = f"module must map (n, {n_features}) rows, in float32 or float64, to (n, {n_classes}) logits, one per class"
     way_out = "a callable (n_features, n_classes) -> nn.Module is told both numbers"
     try:
         shape = tuple(logits_of(model, torch.zeros(2, n_features)).shape)

@@ -101,7 +101,7 @@ class Settings(BaseModel):
 
     epochs: int = Field(100, ge=0)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        30, description="rows of a mini-batch; auto: 64 updates an epoch, of 30 to 1000 rows"
+        30, description="rows of a mini-batch; auto: 64 updates per epoch, of 30 to 1000 rows"
     )
     learning_rate: float = Field(1e-3, gt=0, description="of Adam, for the weights")
     shuffle: bool = Field(False, description="new mini-batches each epoch")

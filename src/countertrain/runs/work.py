@@ -50,7 +50,7 @@ def run_all(
 
 
 def set_up_worker(parent: int) -> None:
-    """One thread a worker, and none outlives the process that started it, however that one ends."""
+    """One thread per worker, and none outlives the process that started it, however that one ends."""
     torch.set_num_threads(1)
 
     def watch() -> None:

@@ -30,7 +30,7 @@ class Encoder:
     """
 
     schema: Schema
-    centre: Floats  # (C,), one a column of the table
+    centre: Floats  # (C,), one per column of the table
     scale: Floats  # (C,)
     dtypes: tuple[str, ...]
     """The pandas type in which each column is given back."""

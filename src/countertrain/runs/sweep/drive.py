@@ -31,7 +31,7 @@ def sweep(
     progress: Callable[[float, float], None] = lambda done, total: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> pd.DataFrame:
-    """Compute the runs that are not in the store yet; what varies and the outcomes, one row a run.
+    """Compute the runs that are not in the store yet; what varies and the outcomes, one row per run.
 
     The driver writes each run as soon as its population is done, so workers need no disk in common, and whatever is
     killed (a worker, a machine, the driver) the next call goes on with the rest. A population that loses its worker, as

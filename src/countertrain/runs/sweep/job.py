@@ -62,7 +62,7 @@ Answer = list[Result] | Trouble
 
 
 def attempt(job: Job, report: Callable[[float], object]) -> Answer:
-    """The results of a job, one a run; `report` hears which share of its epochs is done. Never raises."""
+    """The results of a job, one per run; `report` hears which share of its epochs is done. Never raises."""
     try:
         return _compute(job, report)
     except Exception as error:

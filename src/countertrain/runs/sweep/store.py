@@ -1,4 +1,4 @@
-"""Where a sweep leaves its results: a folder, or an fsspec URL; one small file a run, whole or not at all."""
+"""Where a sweep leaves its results: a folder, or an fsspec URL; one small file per run, whole or not at all."""
 
 import json
 from collections.abc import Iterable, Iterator

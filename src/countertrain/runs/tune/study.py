@@ -68,7 +68,7 @@ SPACE = Space(
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What tuning found: one row a trial, and the settings chosen among those that clear every bar."""
+    """What tuning found: one row per trial, and the settings chosen among those that clear every bar."""
 
     trials: pd.DataFrame
     """What varied, metrics and reductions in percent after `epoch`, and whether `pruned`, `feasible`, on the `front`.
