@@ -6,8 +6,11 @@ from importlib.metadata import EntryPoint
 from types import ModuleType
 
 import pytest
+import torch
+from torch import Tensor
 
 from countertrain.runs import plugins
+from countertrain.runs.measure import Training
 from countertrain.runs.plugins import PluginError
 from countertrain.runs.registry import build_generator, build_objective, build_trainer, list_names
 from countertrain.runs.settings import Settings, SettingsError
@@ -16,6 +19,7 @@ from countertrain.search.generators import generic
 from countertrain.search.rules import SGD
 from countertrain.tables import load
 from countertrain.training.ct import CounterfactualMethod, yloss
+from countertrain.training.method import TermState, needs
 
 GENERATORS, METHODS = "countertrain.generators", "countertrain.methods"
 Offer = Callable[..., None]
@@ -57,7 +61,7 @@ def test_names_of_other_packages_are_settings_and_become_objects_made_of_setting
     generator = build_generator(settings, load("moons"))
     assert (generator.penalties[0][0], generator.rule, generator.n_steps) == (0.5, SGD(0.2), 30)
     method = Settings.resolve("moons", {"objective": "doubled", "lambda_clf": 3.0})
-    assert build_objective(method).terms["yloss"][0] == 6.0
+    assert build_objective(method, load("moons")).terms["yloss"][0] == 6.0
     assert build_trainer(method, load("moons")).objective.terms.keys() == {"yloss"}
     with pytest.raises(SettingsError, match=r"or 'doubled'; got 'double'; did you mean 'doubled'\?"):
         Settings.resolve("moons", {"objective": "double"})
@@ -105,3 +109,24 @@ def test_no_plug_in_takes_the_place_of_ours(offer: Offer) -> None:
     assert str(error.value) == (
         "theirs:creep offers countertrain.generators 'eccco', which countertrain has itself; rename the plug-in"
     )
+
+
+@needs("x_ce", "x_plus")
+def margin(state: TermState) -> Tensor:
+    """A term of another package."""
+    return state["x_ce"].mean(torch.relu(1 + state["x_plus"].energy - state["x_ce"].energy))
+
+
+def test_terms_of_other_packages_join_the_objective_by_name_and_weight(offer: Offer) -> None:
+    sys.modules["theirs"].margin = margin  # type: ignore[attr-defined]
+    with pytest.raises(SettingsError, match=r"'terms' names terms that installed packages offer.*there are none"):
+        Settings.resolve("moons", {"terms": {"margin": 0.5}})
+    offer(("countertrain.terms", "margin", "theirs:margin"))
+    settings = Settings.resolve("moons", {"terms": {"margin": 0.5}, "epochs": 1})
+    data = load("moons")
+    assert build_objective(settings, data).terms["margin"] == (0.5, margin)
+    assert Settings.from_toml(settings.to_toml()) == settings
+    history = Training.begin([settings], data).fit()
+    assert history["margin"][0][0] > 0
+    with pytest.raises(SettingsError, match="did you mean 'margin'"):
+        Settings.resolve("moons", {"terms": {"margins": 0.5}})

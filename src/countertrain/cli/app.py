@@ -28,7 +28,7 @@ A first tour:
   2. a table of your own: countertrain train FILE --label COLUMN --immutable age --twin --out mine
   3. what people could change: countertrain explain mine --options 2
   4. quality, warnings, examples: countertrain report mine
-  5. five models of the paper's moons, and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
+  5. the paper's moons, five models and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
   6. how much more plausible they are: countertrain evaluate moons
 """,
 )

@@ -44,7 +44,7 @@ class EvaluationProtocol:
     length_scale: float = 5.0
     """Of the kernel in IP*: 5.0 as run, 0.5 as written."""
     pooled: bool = False
-    """IP* over all factual classes of a target together, and up to 500 rows per side, instead of by pairs of classes."""
+    """IP* over all factual classes of a target together, up to 500 rows per side, instead of by pairs of classes."""
     seed: int = 0
 
     def generator(self, lambda_egy: Sequence[float]) -> Generator:

@@ -55,6 +55,7 @@ KINDS: dict[str, tuple[Makers, str | None]] = {
     "model": (MODELS, None),
     "objective": (OBJECTIVES, "countertrain.methods"),
     "generator": (GENERATORS, "countertrain.generators"),
+    "term": ({}, "countertrain.terms"),
 }
 """For each setting that is a name, what it can be, and the group of entry points in which others offer more."""
 
@@ -166,7 +167,19 @@ def build_objective(
         objective = _check_made("objective", runs[0].objective, made, Method)  # type: ignore[type-abstract]  # a protocol
     elif own.generator is not None and isinstance(objective, CounterfactualMethod):
         objective = replace(objective, generator=own.generator)
+    if runs[0].terms:
+        objective = _add_terms(objective, dict(runs[0].terms))
     return objective if weight is None else weight_classes(objective, weight)
+
+
+def _add_terms(objective: Method, weights: Mapping[str, float]) -> Method:
+    """The method with further terms, which other packages offer by name."""
+    if not isinstance(objective, CounterfactualMethod):
+        raise ValueError(
+            f"the setting 'terms' is for methods that search counterfactuals; got {type(objective).__name__}"
+        )
+    more = {name: (weight, find_maker("term", name)) for name, weight in weights.items()}
+    return replace(objective, terms={**objective.terms, **more})
 
 
 def build_trainer(

@@ -66,6 +66,19 @@ def _pair_up(given: Any) -> Any:
 
 
 Names = tuple[str, ...]
+
+
+def _check_terms(given: Any) -> Any:
+    from countertrain.runs.registry import list_names
+
+    names = list_names("term")
+    for name, _ in given:
+        if name not in names:
+            raise _UnknownNameError("names terms that installed packages offer", suggest(name, names, "there are none"))
+    return given
+
+
+Terms = Annotated[tuple[tuple[str, float], ...], AfterValidator(_check_terms), BeforeValidator(_pair_up)]
 ClassWeight = Annotated[Literal["balanced"] | tuple[tuple[Label, float], ...] | None, BeforeValidator(_pair_up)]
 
 
@@ -127,6 +140,7 @@ class Settings(BaseModel):
     lambda_div: float = Field(0.5, ge=0, description="lambda_div, weight of the divergence")
     lambda_adv: float = Field(0.25, ge=0, description="lambda_adv, weight of the adversarial loss")
     lambda_reg: float = Field(0.1, ge=0, description="lambda_reg, weight of the ridge")
+    terms: Terms = Field((), description="weights of further terms, of other packages: {margin = 0.5}")
     epsilon: float = Field(0.3, gt=0, description="epsilon, reach of nascent counterfactuals")
 
     n_steps: int = Field(30, ge=0, description="T, most steps of a search")
