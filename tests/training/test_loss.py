@@ -110,6 +110,17 @@ def test_a_whole_training_inside_autocast_learns() -> None:
     assert not torch.equal(plain[0].weight, cast[0].weight)  # it did compute in half precision
 
 
+def test_a_search_inside_autocast_is_in_full_precision_and_leaves_no_cast_weights_behind() -> None:
+    x, y = toy_rows(dtype=torch.float32)
+    net = mlp(3, 3)
+    plain = eccco(n_steps=8)(net, x, (y + 1) % 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = eccco(n_steps=8)(net, x, (y + 1) % 3)
+        net(x).float().sum().backward()  # with weights that were cast without a gradient, there would be none
+    assert torch.equal(plain.x, cast.x)
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
 def test_the_loss_in_ones_own_loop_takes_the_very_steps_of_the_trainer() -> None:
     x, y = toy_rows()
     net, fitted = mlp(3, 3).double(), mlp(3, 3).double()
