@@ -312,7 +312,7 @@ def test_recourse_is_searched_for_the_fitted_classifier() -> None:
     with pytest.raises(NotFittedError):
         quick().explain(X[:1])
     refused = X[classifier.predict(X) == "refused"][:5]
-    recourse = classifier.explain(refused, "granted", n_options=1, seed=3)
+    recourse = classifier.explain(refused, "granted", options=1, seed=3)
     assert len(recourse) == len(refused)
 
 

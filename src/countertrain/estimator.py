@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor, nn
 
 from countertrain.models.deciding import logits_of
+from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU
 from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import is_finished, read_run, write_run
 from countertrain.runs.measure import Training
@@ -35,6 +36,7 @@ from countertrain.words import plain
 
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse
+    from countertrain.recourse.decider import Decider
 
 __all__ = ["CounterfactualClassifier"]
 
@@ -214,31 +216,37 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         best: NDArray[np.int64] = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
+    @property
+    def decider(self) -> "Decider":
+        """What explaining, judging and serving the decisions needs of the fitted classifier."""
+        check_is_fitted(self)
+        return self.run_.decider
+
     def explain(
         self,
         rows: Any,
         target: Any = None,
         *,
-        n_options: int = 1,
+        options: int = OPTIONS,
         immutable: Sequence[str] = (),
         ranges: Mapping[str, Any] | None = None,
-        tau: float = 0.75,
-        n_steps: int = 100,
+        tau: float = TAU,
+        n_steps: int = N_STEPS,
         sparse: bool = True,
         seed: int = 0,
     ) -> "Recourse":
         """What each row could change to be decided as `target`; of two classes, the other one if left out.
 
-        For this call, further columns may be held fixed and values limited: `ranges={"income": (None, 50_000)}`.
+        Up to `options` ways are found per row. For this call, further columns may be held fixed and values limited:
+        `ranges={"income": (None, 50_000)}`.
         """
         from countertrain.recourse.search import explain
 
-        check_is_fitted(self)
         return explain(
-            self,
+            self.decider,
             rows,
             target,
-            n_options=n_options,
+            options=options,
             immutable=immutable,
             ranges=ranges,
             tau=tau,
@@ -247,12 +255,22 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             seed=seed,
         )
 
-    def report(self, X: Any, y: Any, path: str | os.PathLike[str] | None = None, **options: Any) -> Path | str:
+    def report(
+        self,
+        X: Any,
+        y: Any,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        baseline: "CounterfactualClassifier | None" = None,
+        **options: Any,
+    ) -> Path | str:
         """One self-contained HTML page about the classifier, judged by test rows X and their labels y."""
-        from countertrain.report.report import report
+        from countertrain.report.write import write_report
 
-        check_is_fitted(self)
-        return report(self, X, y, path, **options)
+        if not isinstance(baseline, CounterfactualClassifier | None):
+            raise TypeError(f"baseline must be a CounterfactualClassifier; got {type(baseline).__name__}")
+        other = None if baseline is None else baseline.decider
+        return write_report(self.decider, X, y, path, baseline=other, **options)
 
     def save(self, path: str | os.PathLike[str], *, rows: bool = True, overwrite: bool = False) -> None:
         """Write the fitted classifier into a new folder, whole or not at all.

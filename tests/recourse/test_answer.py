@@ -16,7 +16,7 @@ EVIL = "<script>alert('x')</script>"
 
 @pytest.fixture(scope="module")
 def found() -> Recourse:
-    return classifier().explain(ROWS, n_options=2)
+    return classifier().explain(ROWS, options=2)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_it_is_a_sequence_that_can_be_cut_and_joined(found: Recourse) -> None:
     assert [len(part) for part in parts] == [7, 1, len(ROWS) - 8]
     assert replace(parts[1][0], row=7) == found[7]
     assert [e.factual for e in found[::-2]] == [found[i].factual for i in range(len(ROWS) - 1, -1, -2)]
-    pd.testing.assert_frame_equal(Recourse.joined(parts).to_frame(), found.to_frame())
+    pd.testing.assert_frame_equal(Recourse.join(parts).to_frame(), found.to_frame())
     assert len(found[5:5]) == 0
     assert found[5:5].to_frame().empty
     assert found[-1].row == len(ROWS) - 1
@@ -147,7 +147,7 @@ def test_the_rendering_is_escaped_self_contained_and_marks_what_changed(small: R
 
 
 def test_many_rows_are_rendered_and_told_in_short(found: Recourse) -> None:
-    many = Recourse.joined([found] * 50)
+    many = Recourse.join([found] * 50)
     assert repr(many) == f"Recourse(1,500 rows, {50 * len(found.table.row):,} options, 1,500 rows with a valid one)"
     html = many._repr_html_()
     assert html.count("<details") == 10

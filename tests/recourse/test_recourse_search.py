@@ -2,6 +2,7 @@
 
 import copy
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from countertrain.estimator import CounterfactualClassifier
 from countertrain.recourse import search
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.ladder import Ladder
-from countertrain.recourse.reach import Grid, Reach
+from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.recourse.search import RecourseSearch, explain
 from countertrain.tables.schema import Numeric, Schema
@@ -38,7 +39,7 @@ def clf() -> CounterfactualClassifier:
 @pytest.fixture(scope="module")
 def found(clf: CounterfactualClassifier) -> Recourse:
     """Up to three options for everybody."""
-    return explain(clf, ROWS, n_options=3)
+    return clf.explain(ROWS, options=3)
 
 
 def starts(recourse: Recourse) -> pd.DataFrame:
@@ -48,9 +49,7 @@ def starts(recourse: Recourse) -> pd.DataFrame:
 
 def with_model(clf: CounterfactualClassifier, model: nn.Module) -> CounterfactualClassifier:
     """The same classifier, but for its model."""
-    other = copy.copy(clf)
-    other.ensemble_ = model
-    return other
+    return CounterfactualClassifier.of(replace(clf.run_, models=[model]))
 
 
 def check(clf: CounterfactualClassifier, recourse: Recourse, **restrictions: Any) -> None:
@@ -84,14 +83,14 @@ ranges = st.fixed_dictionaries(
     objective=st.sampled_from(["bl", "ct"]),
     immutable=st.sets(st.sampled_from(SCHEMA.names), max_size=6).map(sorted),
     ranges=ranges,
-    n_options=st.integers(1, 2),
+    options=st.integers(1, 2),
     sparse=st.booleans(),
 )
 def test_every_rule_is_kept_whoever_asks(
-    seed: int, objective: str, immutable: list[str], ranges: dict[str, Any], n_options: int, sparse: bool
+    seed: int, objective: str, immutable: list[str], ranges: dict[str, Any], options: int, sparse: bool
 ) -> None:
     clf, restrictions = classifier(objective), {"immutable": immutable, "ranges": ranges}
-    found = explain(clf, people(5, seed), n_options=n_options, sparse=sparse, n_steps=30, **restrictions)
+    found = clf.explain(people(5, seed), options=options, sparse=sparse, n_steps=30, **restrictions)
     check(clf, found, **restrictions)
 
 
@@ -137,7 +136,7 @@ def test_the_same_call_gives_the_same_and_leaves_no_trace(clf: CounterfactualCla
     stream, own_stream = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     model = nn.Sequential(copy.deepcopy(clf.ensemble_), nn.Dropout(0.5)).train()
     weights = [p.detach().clone() for p in model.parameters()]
-    again = explain(with_model(clf, model), ROWS, n_options=3)
+    again = with_model(clf, model).explain(ROWS, options=3)
     pd.testing.assert_frame_equal(again.to_frame(), found.to_frame())
     assert torch.equal(torch.get_rng_state(), stream)
     assert np.array_equal(np.random.get_state()[1], own_stream)  # noqa: NPY002
@@ -149,11 +148,11 @@ def test_the_same_call_gives_the_same_and_leaves_no_trace(clf: CounterfactualCla
 def test_a_row_gets_in_company_and_in_chunks_what_it_gets_alone(
     clf: CounterfactualClassifier, found: Recourse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = explain(clf, ROWS[7:8], n_options=3).to_frame().drop(columns="row")
+    alone = clf.explain(ROWS[7:8], options=3).to_frame().drop(columns="row")
     together = found[7:8].to_frame().drop(columns="row")
     pd.testing.assert_frame_equal(alone, together, atol=1e-5)
-    monkeypatch.setattr(search, "_CHUNK", 50)
-    pd.testing.assert_frame_equal(explain(clf, ROWS, n_options=3).to_frame(), found.to_frame(), atol=1e-5)
+    monkeypatch.setattr(search, "_MOST_ROWS", 50)
+    pd.testing.assert_frame_equal(clf.explain(ROWS, options=3).to_frame(), found.to_frame(), atol=1e-5)
 
 
 def test_requests_with_their_own_restrictions_are_answered_by_one_search(clf: CounterfactualClassifier) -> None:
@@ -162,28 +161,28 @@ def test_requests_with_their_own_restrictions_are_answered_by_one_search(clf: Co
         {"rows": ROWS[5:6].iloc[0], "target": "granted", "ranges": {"job": ["baker"], "income": (25_000, None)}},
         {"rows": ROWS[6:9], "target": ["granted", "refused", "granted"], "ranges": {"degree": ["C"]}},
     ]
-    engine = RecourseSearch.of(clf)
-    answers = engine([engine.request(**request) for request in asked], n_options=2)
+    engine = RecourseSearch.of(clf.decider)
+    answers = engine([engine.request(**request) for request in asked], options=2)
     for request, answer in zip(asked, answers, strict=True):
         pd.testing.assert_frame_equal(
-            answer.to_frame(), explain(clf, **request, n_options=2).to_frame(), atol=1e-5, check_dtype=False
+            answer.to_frame(), clf.explain(**request, options=2).to_frame(), atol=1e-5, check_dtype=False
         )
     assert [len(answer) for answer in answers] == [5, 1, 3]
     whole = engine.request(ROWS[:2])
-    (answer,) = engine([whole], n_options=[2, 1])
+    (answer,) = engine([whole], options=[2, 1])
     assert [len(explanation.options) for explanation in answer] == [2, 1]
-    with pytest.raises(ValueError, match="n_options must be one number, or one for each of 2 rows; got 3"):
-        engine([whole], n_options=[1, 2, 3])
+    with pytest.raises(ValueError, match="options must be one number, or one for each of 2 rows; got 3"):
+        engine([whole], options=[1, 2, 3])
 
 
 def test_rows_may_come_as_a_frame_a_series_dictionaries_or_an_array(clf: CounterfactualClassifier) -> None:
     frame = ROWS.dropna()[:3].reset_index(drop=True)
-    expected = explain(clf, frame).to_frame()
+    expected = clf.explain(frame).to_frame()
     records: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
     for rows in (records, frame.to_numpy(dtype=object), frame[frame.columns[::-1]].assign(more=1)):
-        pd.testing.assert_frame_equal(explain(clf, rows).to_frame(), expected, check_dtype=False)
+        pd.testing.assert_frame_equal(clf.explain(rows).to_frame(), expected, check_dtype=False)
     for row in (records[0], frame.iloc[0], frame.to_numpy(dtype=object)[0]):
-        pd.testing.assert_frame_equal(explain(clf, row).to_frame(), expected[:1], check_dtype=False, atol=1e-5)
+        pd.testing.assert_frame_equal(clf.explain(row).to_frame(), expected[:1], check_dtype=False, atol=1e-5)
 
 
 def test_further_options_differ_leave_out_what_mattered_and_are_sorted_by_cost(found: Recourse) -> None:
@@ -199,7 +198,7 @@ def test_further_options_differ_leave_out_what_mattered_and_are_sorted_by_cost(f
 
 
 def test_sparse_undoes_changes_that_are_not_needed(clf: CounterfactualClassifier) -> None:
-    sparse, dense = explain(clf, ROWS).table, explain(clf, ROWS, sparse=False).table
+    sparse, dense = clf.explain(ROWS).table, clf.explain(ROWS, sparse=False).table
     assert ((sparse.costs > 0) <= (dense.costs > 0)).all()
     assert (sparse.costs > 0).sum() < 0.8 * (dense.costs > 0).sum()
     assert (sparse.probability >= np.minimum(dense.probability, 0.75)).all()
@@ -210,7 +209,7 @@ def test_who_already_has_the_decision_need_change_nothing(clf: CounterfactualCla
     done = clf.predict(ROWS) == "granted"
     assert done.any()
     assert not done.all()
-    for explanation, there in zip(explain(clf, ROWS, "granted", n_options=2), done, strict=True):
+    for explanation, there in zip(clf.explain(ROWS, "granted", options=2), done, strict=True):
         assert there == (explanation.options[0].reason == "already 'granted'")
         if there:
             (option,) = explanation.options
@@ -222,7 +221,7 @@ def test_who_already_has_the_decision_need_change_nothing(clf: CounterfactualCla
 def test_each_row_may_have_a_target_of_its_own_among_several_classes() -> None:
     clf = classifier("bl", 3)
     wanted = np.array(["granted", "refused", "special"])[np.arange(60) % 3]
-    recourse = explain(clf, ROWS[:60], wanted)
+    recourse = clf.explain(ROWS[:60], wanted)
     assert recourse.target.tolist() == wanted.tolist()
     assert recourse.table.valid.mean() > 0.9
     assert set(clf.predict(recourse.table.values[recourse.table.valid])) == {"granted", "refused", "special"}
@@ -232,21 +231,21 @@ def test_each_row_may_have_a_target_of_its_own_among_several_classes() -> None:
 @pytest.mark.parametrize(
     ("n_classes", "target", "said"),
     [
-        (2, "grantd", "target must be one of the classes 'granted', 'refused'; got 'grantd'"),
-        (2, ["granted"], "target must be one class, or one for each of 3 rows; got 1"),
+        (2, "grantd", "target must be one of the classes; got 'grantd'; did you mean 'granted'?"),
+        (2, ["granted"], "target must be one class, or one per row, 3 of them; got 1"),
         (3, None, "target must be given where there are 3 classes: 'granted', 'refused', 'special'"),
     ],
 )
 def test_a_target_that_is_none_is_refused(n_classes: int, target: Any, said: str) -> None:
     with pytest.raises(ValueError) as error:
-        explain(classifier("bl", n_classes), ROWS[:3], target)
+        classifier("bl", n_classes).explain(ROWS[:3], target)
     assert str(error.value) == said
 
 
-@pytest.mark.parametrize("wrong", [{"n_options": 0}, {"tau": 1.0}, {"n_steps": -1}])
+@pytest.mark.parametrize("wrong", [{"options": 0}, {"tau": 1.0}, {"n_steps": -1}])
 def test_numbers_without_sense_are_refused(clf: CounterfactualClassifier, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="n_options must be at least 1, n_steps at least 0, and tau lie strictly"):
-        explain(clf, ROWS[:1], **wrong)
+    with pytest.raises(ValueError, match="options must be at least 1, n_steps at least 0, and tau lie strictly"):
+        clf.explain(ROWS[:1], **wrong)
 
 
 class Rule(nn.Module):
@@ -274,13 +273,13 @@ def refused(clf: CounterfactualClassifier, model: nn.Module) -> tuple[Counterfac
 def test_the_column_that_blocks_is_named_if_its_release_helps(clf: CounterfactualClassifier) -> None:
     region = clf.encoder_.features.index("region=south")
     other, rows = refused(clf, Rule({region: 8.0, 1: 0.01}, -4.0))
-    for explanation in explain(other, rows):
+    for explanation in other.explain(rows):
         (option,) = explanation.options
         assert not option.valid
         assert option.reason == (
             "blocked by region (immutable): with it free a counterfactual exists; this is the closest attempt"
         )
-    frozen = explain(other, rows, immutable=SCHEMA.names).table
+    frozen = other.explain(rows, immutable=SCHEMA.names).table
     assert {reason.split(":")[0] for reason in frozen.reason} == {"blocked by region (immutable)"}
     assert not frozen.costs.any()
 
@@ -289,7 +288,7 @@ def test_columns_that_block_only_together_and_one_way_are_named(clf: Counterfact
     region = clf.encoder_.features.index("region=south")
     other, rows = refused(clf, Rule({region: 4.0, 0: -2.0}, -4.0))
     rows = rows[rows["age"].between(60, 85) & (rows["region"] == "north")]
-    reasons = set(explain(other, rows).table.reason)
+    reasons = set(other.explain(rows).table.reason)
     assert reasons == {
         "blocked by age (may only increase), region (immutable) together: with all of them free a counterfactual "
         "exists; this is the closest attempt"
@@ -304,15 +303,15 @@ def test_limits_of_the_call_are_named_before_what_the_schema_forbids(clf: Counte
     others = [name for name in SCHEMA.names if name != "income"]
     limits = {"income": (5_000, 32_000)}
     for tried in ({"ranges": limits}, {"ranges": limits, "immutable": others}):
-        assert set(explain(other, rows, **tried).table.reason) == {
+        assert set(other.explain(rows, **tried).table.reason) == {
             "blocked by income (kept within 5,000 and 32,000): with it free a counterfactual exists; "
             "this is the closest attempt"
         }
-    (alone,) = explain(other, rows[:1], immutable=SCHEMA.names)[0].options
+    (alone,) = other.explain(rows[:1], immutable=SCHEMA.names)[0].options
     assert alone.reason == (
         "blocked by income (immutable): with it free a counterfactual exists; this is the closest attempt"
     )
-    free = explain(other, rows).table
+    free = other.explain(rows).table
     assert free.mature.all()
 
 
@@ -322,7 +321,7 @@ def test_a_column_that_may_move_a_little_is_named_before_those_that_are_fixed(cl
     rows = rows[(np.abs(x[:, 1] + x[:, 2]) < 0.3) & (rows["rate"] <= 0.5)]
     assert len(rows) > 0
     fixed = [name for name in SCHEMA.names if name != "rate"]
-    for reason in explain(other, rows, ranges={"rate": (0, 0.5)}, immutable=fixed).table.reason:
+    for reason in other.explain(rows, ranges={"rate": (0, 0.5)}, immutable=fixed).table.reason:
         assert reason.startswith("blocked by rate (kept within 0 and 0.5), ")
         assert "income (immutable)" in reason
 
@@ -332,21 +331,21 @@ def test_limits_of_the_call_that_keep_an_option_short_of_tau_are_named(clf: Coun
     at = [(income - encoder.centre[1]) / encoder.scale[1] for income in (30_000, 40_000)]
     slope = np.log(9) / 2 / (at[1] - at[0])  # probability 1/2 at 30,000, and 9/10 at 40,000
     other, rows = refused(clf, Rule({1: slope}, -slope * at[0]))
-    reasons = set(explain(other, rows, ranges={"income": (None, 32_000)}, immutable=["job"]).table.reason)
+    reasons = set(other.explain(rows, ranges={"income": (None, 32_000)}, immutable=["job"]).table.reason)
     assert {reason[:61] for reason in reasons} == {"held back by income (kept within 0 and 32,000) at probability"}
     assert all(reason.endswith(", short of 0.75") for reason in reasons)
-    assert explain(other, rows).table.mature.all()
+    assert other.explain(rows).table.mature.all()
 
 
 def test_where_no_column_blocks_the_closest_attempt_is_returned(
     clf: CounterfactualClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, rows = refused(clf, Rule({1: 0.05}, -4.0))
-    recourse = explain(other, rows, n_options=3)
+    recourse = other.explain(rows, options=3)
     assert set(recourse.table.reason) == {"no counterfactual found within 100 steps; this is the closest attempt"}
-    monkeypatch.setattr(search, "_ASKED_WHY", 2)
+    monkeypatch.setattr(search, "_MOST_ASKED_WHY", 2)
     unasked = "no counterfactual found within 100 steps (which constraint blocks was tried for 2 others only)"
-    assert explain(other, rows).table.reason[2] == f"{unasked}; this is the closest attempt"
+    assert other.explain(rows).table.reason[2] == f"{unasked}; this is the closest attempt"
     assert (recourse.table.probability > recourse.probability).all()
     assert len(recourse.table.row) == len(rows)
     check(other, recourse)
@@ -358,7 +357,7 @@ def test_a_rare_level_is_not_advised_though_it_would_help_most(rare: tuple[()] |
     schema = Schema.infer(frame).with_columns(job={"rare": rare})
     clf = CounterfactualClassifier(schema, objective="bl", epochs=1).fit(frame, frame["income"] > 600)
     king = clf.encoder_.features.index("job=king")
-    found = explain(with_model(clf, Rule({king: 9.0, 0: 1.0}, -3.0)), frame[100:200], True).table
+    found = with_model(clf, Rule({king: 9.0, 0: 1.0}, -3.0)).explain(frame[100:200], True).table
     assert set(found.values["job"]) == advised
     assert set(found.valid) == {"king" in advised}
     if rare is None:  # nor is it said that the column blocks
@@ -367,7 +366,7 @@ def test_a_rare_level_is_not_advised_though_it_would_help_most(rare: tuple[()] |
 
 def test_an_option_short_of_tau_says_so(clf: CounterfactualClassifier) -> None:
     other, rows = refused(clf, Rule({1: 0.05}, -0.05))
-    reasons = explain(other, rows).table.reason
+    reasons = other.explain(rows).table.reason
     assert all(
         r.startswith("stopped after 100 steps at probability 0.") and r.endswith("short of 0.75") for r in reasons
     )
@@ -375,19 +374,19 @@ def test_an_option_short_of_tau_says_so(clf: CounterfactualClassifier) -> None:
 
 def test_where_gradients_vanish_real_rows_show_the_way(clf: CounterfactualClassifier) -> None:
     other, rows = refused(clf, Rule({1: 1.0}, -0.5, cliff=True))
-    recourse = explain(other, rows)
+    recourse = other.explain(rows)
     assert recourse.table.valid.all()
     check(other, recourse)
-    without = copy.copy(other)
-    without.reference_x_ = without.reference_y_ = None
-    bare = explain(without, rows)
+    bare = explain(replace(other.decider, reference=None), rows)
     assert not bare.table.valid.any()
     assert np.isnan(bare.table.distance).all()
     assert bare[0].options[0].nearest == ()
     assert bare[0].options[0].plausibility_percentile is None
 
 
-@pytest.mark.parametrize("rungs", [("_plausible",), ("_plausible", "_forceful"), ("_forceful",)])
+@pytest.mark.parametrize(
+    "rungs", [("_search_plausibly",), ("_search_plausibly", "_search_forcefully"), ("_search_forcefully",)]
+)
 def test_rounding_does_not_undo_a_decision(rungs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit just above a multiple of a coarse step: the nearest multiple falls short of it, the next does not."""
     frame = pd.DataFrame({"income": np.arange(0, 100_000, 1_000.0)})
@@ -396,16 +395,16 @@ def test_rounding_does_not_undo_a_decision(rungs: tuple[str, ...], monkeypatch: 
     encoder = clf.encoder_
     limit = (51_000 - encoder.centre[0]) / encoder.scale[0]
     other = with_model(clf, Rule({0: 20.0}, -20.0 * limit))
-    for rung in {"_plausible", "_forceful", "_real"} - set(rungs):
+    for rung in {"_search_plausibly", "_search_forcefully", "_try_real_rows"} - set(rungs):
         monkeypatch.setattr(Ladder, rung, lambda self, reach, target, start: start)
-    recourse = explain(other, frame[frame["income"] < 51_000], True)
+    recourse = other.explain(frame[frame["income"] < 51_000], True)
     assert recourse.table.valid.all()
     assert set(recourse.table.values["income"]) == {60_000.0}
-    assert explain(other, {"income": 33_333.0}, True, ranges={"income": (None, 59_999)})[0].options[0].valid is False
+    assert other.explain({"income": 33_333.0}, True, ranges={"income": (None, 59_999)})[0].options[0].valid is False
 
 
 def test_plausibility_is_that_of_a_naive_loop(clf: CounterfactualClassifier, found: Recourse) -> None:
-    grid = Grid.of(clf.encoder_)
+    grid = AnswerGrid.of(clf.encoder_)
     x, y = clf.reference_x_[:50].double(), clf.reference_y_[:50]
     reference = Reference.of(x, y, grid)
     assert reference.plausibility(x, y).distance.tolist() == [0.0] * 50
@@ -429,7 +428,7 @@ def test_plausibility_is_that_of_a_naive_loop(clf: CounterfactualClassifier, fou
 
 
 def test_the_nearest_real_rows_are_of_the_target_class(clf: CounterfactualClassifier, found: Recourse) -> None:
-    engine = RecourseSearch.of(clf)
+    engine = RecourseSearch.of(clf.decider)
     assert engine.reference is not None
     labels = clf.classes_[engine.reference.y.numpy()]
     table = found.table
@@ -443,13 +442,13 @@ def _plain(value: Any) -> Any:
 
 
 def test_values_lie_on_the_grid_counted_from_zero_within_reach(clf: CounterfactualClassifier) -> None:
-    grid = Grid.of(clf.encoder_)
+    grid = AnswerGrid.of(clf.encoder_)
     origin = torch.from_numpy(clf.encoder_.encode(ROWS))
     reach = Reach.of(clf.encoder_.constraints(), origin)
     wild = reach.project(origin + 3 * torch.randn(origin.shape, dtype=torch.float64))
     for away in (False, True):
         snapped = grid.snap(wild, reach, away=away)
-        told = grid.tell(clf.encoder_, snapped, ROWS)
+        told = grid.decode(clf.encoder_, snapped, ROWS)
         assert violations(clf.encoder_.schema, ROWS, told) == []
         assert torch.equal(grid.snap(snapped, reach, away=away), snapped)
     nearest, away = ((grid.snap(wild, reach, away=away) - origin).abs() for away in (False, True))
@@ -501,7 +500,7 @@ def test_on_real_tables_every_rule_is_kept_and_rounding_leaves_19_of_20_valid(na
     clf = CounterfactualClassifier(
         schema, objective=objective, epochs=10, n_ce=500, n_steps=10, learning_rate=0.003, random_state=0
     ).fit(train, labels)
-    recourse = explain(clf, rows)
+    recourse = clf.explain(rows)
     check(clf, recourse)
     assert clf.score(train, labels) > 0.65
     assert recourse.table.valid.mean() >= 0.95

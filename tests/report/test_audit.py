@@ -1,10 +1,11 @@
 """A classifier is judged as the libraries and the paper's own functions would judge it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.metrics import accuracy_score, brier_score_loss, confusion_matrix, f1_score
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.architectures import linear
+from countertrain.recourse.decider import Decider
 from countertrain.report import audit
 from countertrain.tables.schema import Schema
 from loans import loans, quick
@@ -39,20 +41,16 @@ def rows(classifier: CounterfactualClassifier) -> tuple[Tensor, Tensor]:
     return x, torch.from_numpy((labels == "refused").to_numpy().astype(np.int64))
 
 
-def with_models(classifier: CounterfactualClassifier, *models: nn.Module) -> CounterfactualClassifier:
+def with_models(classifier: CounterfactualClassifier, *models: nn.Module) -> Decider:
     """The fitted classifier with other models in it."""
-    other = clone(classifier)
-    for name in ("classes_", "encoder_"):
-        setattr(other, name, getattr(classifier, name))
-    other.models_ = list(models)
-    return other
+    return replace(classifier.decider, models=models)
 
 
 def test_decisions_and_probabilities_are_judged_as_scikit_learn_does() -> None:
     rng = np.random.default_rng(0)
     probability, y = rng.dirichlet(np.ones(3), 500), rng.integers(3, size=500)
     y[:200] = probability[:200].argmax(1)
-    found = audit.performance(torch.from_numpy(probability), torch.from_numpy(y), target=1)
+    found = audit.measure_performance(torch.from_numpy(probability), torch.from_numpy(y), target=1)
     decided = probability.argmax(1)
     assert found.n == 500
     assert found.accuracy == pytest.approx(accuracy_score(y, decided))
@@ -72,8 +70,8 @@ def test_decisions_and_probabilities_are_judged_as_scikit_learn_does() -> None:
 def test_certain_and_right_is_calibrated_and_certain_and_wrong_is_not() -> None:
     y = torch.tensor([0, 1, 1, 0])
     sure = torch.eye(2, dtype=torch.float64)
-    assert audit.performance(sure[y], y, 1).ece == audit.performance(sure[y], y, 1).brier == 0
-    wrong = audit.performance(sure[1 - y], y, 1)
+    assert audit.measure_performance(sure[y], y, 1).ece == audit.measure_performance(sure[y], y, 1).brier == 0
+    wrong = audit.measure_performance(sure[1 - y], y, 1)
     assert (wrong.accuracy, wrong.ece, wrong.brier) == (0, 1, 1)
 
 
@@ -81,7 +79,7 @@ def test_outcomes_are_those_of_the_papers_protocol(
     classifier: CounterfactualClassifier, rows: tuple[Tensor, Tensor]
 ) -> None:
     x, y = rows
-    found = {o.name: o for o in audit.outcomes(classifier, None, x, y, seed=3)}
+    found = {o.name: o for o in audit.measure_outcomes(classifier.decider, None, x, y, seed=3)}
     for tau, names in ((0.95, ("ip", "ip_star")), (0.5, ("cost", "validity"))):
         protocol = EvaluationProtocol(rounds=audit.ROUNDS, individuals=audit.INDIVIDUALS, tau=tau, seed=3)
         constraints = classifier.encoder_.constraints()
@@ -97,12 +95,12 @@ def test_outcomes_are_those_of_the_papers_protocol(
 def test_a_difference_gets_a_verdict_only_if_it_is_clear(
     classifier: CounterfactualClassifier, rows: tuple[Tensor, Tensor]
 ) -> None:
-    same = audit.outcomes(classifier, classifier, *rows)
+    same = audit.measure_outcomes(classifier.decider, classifier.decider, *rows)
     assert {o.verdict for o in same} == {"no clear difference"}
     assert all(o.ours == o.theirs for o in same)
     weak = with_models(classifier, linear(x_width(rows), 2, seed=1))
-    better = {o.name: o.verdict for o in audit.outcomes(classifier, weak, *rows)}
-    worse = {o.name: o.verdict for o in audit.outcomes(weak, classifier, *rows)}
+    better = {o.name: o.verdict for o in audit.measure_outcomes(classifier.decider, weak, *rows)}
+    worse = {o.name: o.verdict for o in audit.measure_outcomes(weak, classifier.decider, *rows)}
     assert better["pgd"] == "better"
     assert worse["pgd"] == "worse"
     swapped = {"better": "worse", "worse": "better"}
@@ -114,7 +112,7 @@ def test_what_cannot_be_measured_is_none(classifier: CounterfactualClassifier, r
     with torch.no_grad():
         stubborn[0].weight.zero_()  # type: ignore[index, operator]
         stubborn[0].bias.copy_(torch.tensor([9.0, -9.0]))  # type: ignore[index, operator]
-    found = {o.name: o for o in audit.outcomes(with_models(classifier, stubborn), classifier, *rows)}
+    found = {o.name: o for o in audit.measure_outcomes(with_models(classifier, stubborn), classifier.decider, *rows)}
     assert found["cost"].ours is None
     assert found["cost"].verdict is None
     assert found["cost"].theirs is not None
@@ -126,13 +124,16 @@ def test_an_ensemble_is_the_mean_of_its_models_also_where_they_cannot_be_stacked
 ) -> None:
     two = [classifier.models_[0], linear(x_width(rows), 2, seed=1)]
     assert type(two[0][0]) is type(two[1][0])  # type: ignore[index]
-    alone = [audit.outcomes(with_models(classifier, model), None, *rows) for model in two]
-    together = audit.outcomes(with_models(classifier, *two), None, *rows)  # two architectures: one after another
+    alone = [audit.measure_outcomes(with_models(classifier, model), None, *rows) for model in two]
+    together = audit.measure_outcomes(
+        with_models(classifier, *two), None, *rows
+    )  # two architectures: one after another
     for a, b, both in zip(*alone, together, strict=True):
         assert both.ours == pytest.approx((a.ours + b.ours) / 2, rel=0.01), both.name  # type: ignore[operator]
     stacked = [linear(x_width(rows), 2, seed=seed) for seed in (1, 2)]
     pgd = [
-        audit.outcomes(with_models(classifier, *m), None, *rows)[-1].ours for m in ([stacked[0]], [stacked[1]], stacked)
+        audit.measure_outcomes(with_models(classifier, *m), None, *rows)[-1].ours
+        for m in ([stacked[0]], [stacked[1]], stacked)
     ]
     assert pgd[2] == pytest.approx((pgd[0] + pgd[1]) / 2, abs=0.011)  # type: ignore[operator]
 
@@ -152,7 +153,9 @@ def test_sensitivity_of_a_linear_model_is_its_weights_times_how_far_rows_lie_fro
     x = made.encoder_.encode(frame)
     contribution = (x - x.mean(0)) * np.array([2.0, 1, -1, 3, 0.5])
     by_column = np.abs([contribution[:, :1].sum(1), contribution[:, 1:4].sum(1), contribution[:, 4:].sum(1)]).mean(1)
-    found = {s.column: s for s in audit.sensitivities(made, None, torch.from_numpy(x).float(), target=1)}
+    found = {
+        s.column: s for s in audit.measure_sensitivities(made.decider, None, torch.from_numpy(x).float(), target=1)
+    }
     assert [found[name].share for name in "abc"] == pytest.approx((by_column / by_column.sum()).tolist(), rel=1e-4)
     assert [found[name].immutable for name in "abc"] == [False, False, True]
 
@@ -169,7 +172,7 @@ def test_sensitivities_are_shares_in_order_and_other_modules_agree_with_the_clos
             return self.inner(x)  # type: ignore[no-any-return]
 
     wrapped = with_models(classifier, Wrapped(classifier.models_[0]))
-    found = audit.sensitivities(classifier, wrapped, rows[0], target=0)
+    found = audit.measure_sensitivities(classifier.decider, wrapped, rows[0], target=0)
     shares = [s.share for s in found]
     assert sum(shares) == pytest.approx(1)
     assert shares == sorted(shares, reverse=True)

@@ -27,7 +27,7 @@ def table(seed: int = 0) -> pd.DataFrame:
 
 def strengths(frame: pd.DataFrame, **settings: object) -> dict[tuple[str, str], fairness.Association]:
     schema = Schema.infer(frame, immutable=["age", "sex"]).with_columns(**settings)  # type: ignore[arg-type]
-    return {(a.immutable, a.column): a for a in fairness.associations(schema, frame)}
+    return {(a.immutable, a.column): a for a in fairness.measure_associations(schema, frame)}
 
 
 def test_clean_data_has_no_proxies_however_many_levels_a_column_has() -> None:
@@ -62,7 +62,7 @@ def test_a_proxy_of_every_kind_is_found() -> None:
     assert {pair for pair, a in found.items() if a.strength >= fairness.PROXY} == set(planted)
     for pair, measure in planted.items():
         assert measure in found[pair].measure, pair
-    order = [a.strength for a in fairness.associations(Schema.infer(frame, immutable=["age", "sex"]), frame)]
+    order = [a.strength for a in fairness.measure_associations(Schema.infer(frame, immutable=["age", "sex"]), frame)]
     assert order == sorted(order, reverse=True)
 
 
@@ -96,7 +96,7 @@ def test_missing_values_are_left_out_or_count_as_a_level_as_the_schema_says() ->
 
 
 def test_nothing_immutable_means_nothing_to_look_for() -> None:
-    assert fairness.associations(Schema.infer(table()), table()) == ()
+    assert fairness.measure_associations(Schema.infer(table()), table()) == ()
 
 
 def outcomes(n: int, seed: int = 0) -> pd.DataFrame:
@@ -104,11 +104,11 @@ def outcomes(n: int, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     accepted = rng.random(n) < 0.5
     n_rejected = int((~accepted).sum())
-    return fairness.people(accepted, rng.random(n_rejected) < 0.9, rng.gamma(16, 1 / 8, n_rejected))
+    return fairness.tabulate_people(accepted, rng.random(n_rejected) < 0.9, rng.gamma(16, 1 / 8, n_rejected))
 
 
 def test_people_count_only_where_they_should() -> None:
-    found = fairness.people(np.array([True, False, False]), np.array([True, False]), np.array([1.5, 9.0]))
+    found = fairness.tabulate_people(np.array([True, False, False]), np.array([True, False]), np.array([1.5, 9.0]))
     assert found["accepted"].tolist() == [1, 0, 0]
     assert found["valid"].dropna().to_dict() == {1: 1, 2: 0}
     assert found["cost"].dropna().to_dict() == {1: 1.5}
@@ -117,7 +117,7 @@ def test_people_count_only_where_they_should() -> None:
 def test_a_planted_group_is_found_and_others_are_not() -> None:
     frame, people = table(), outcomes(N)
     schema, other = Schema.infer(frame), frame["sex"] == "m"
-    assert fairness.grouping("sex", frame["sex"], people, schema).disparities == ()
+    assert fairness.compare_groups("sex", frame["sex"], people, schema).disparities == ()
     for measure, change in (("cost", 1.5), ("valid", 0.6), ("accepted", 0.6)):
         worse = people.copy()
         if measure == "cost":
@@ -125,7 +125,7 @@ def test_a_planted_group_is_found_and_others_are_not() -> None:
         else:
             rows = worse.index[other & (worse[measure] == 1)]
             worse.loc[rows[: int(len(rows) * (1 - change))], measure] = 0
-        (found,) = fairness.grouping("sex", frame["sex"], worse, schema).disparities
+        (found,) = fairness.compare_groups("sex", frame["sex"], worse, schema).disparities
         assert (found.group, found.measure) == ("m", measure)
         assert found.mine.mean == pytest.approx(worse.loc[other, measure].mean())
         assert found.others.mean == pytest.approx(worse.loc[~other, measure].mean())
@@ -138,7 +138,7 @@ def test_a_small_or_uncertain_difference_is_no_warning() -> None:
     slightly = people.copy()
     slightly.loc[other, "cost"] = 1.1 * 2.0
     slightly.loc[~other & people["cost"].notna(), "cost"] = 2.0  # certain, but below the ratio
-    found = fairness.grouping("sex", frame["sex"], slightly, schema)
+    found = fairness.compare_groups("sex", frame["sex"], slightly, schema)
     assert found.groups[0].cost is not None
     assert found.groups[1].cost is not None
     assert found.groups[0].cost.apart(found.groups[1].cost)
@@ -147,7 +147,7 @@ def test_a_small_or_uncertain_difference_is_no_warning() -> None:
     noisy = people.copy()
     noisy["cost"] = np.where(people["cost"].notna(), np.random.default_rng(0).gamma(0.5, 4, N), np.nan)
     noisy.loc[few, "cost"] *= 1.25
-    assert fairness.grouping("few", pd.Series(few), noisy, schema).disparities == ()
+    assert fairness.compare_groups("few", pd.Series(few), noisy, schema).disparities == ()
 
 
 def test_small_groups_are_not_judged() -> None:
@@ -155,7 +155,7 @@ def test_small_groups_are_not_judged() -> None:
     values = pd.Series(np.where(np.arange(N) < fairness.ENOUGH - 1, "rare", "common"))
     people.loc[values == "rare", "cost"] = 1000.0
     people.loc[values == "rare", "accepted"] = 0.0
-    found = fairness.grouping("kind", values, people, Schema.infer(table()))
+    found = fairness.compare_groups("kind", values, people, Schema.infer(table()))
     common, rare = found.groups
     assert (rare.name, rare.n, rare.n_rejected) == ("rare", 19, 19)
     assert rare.accepted is rare.valid is rare.cost is None
@@ -165,7 +165,7 @@ def test_small_groups_are_not_judged() -> None:
 
 def test_an_interval_holds_the_mean_and_narrows_with_more_people() -> None:
     wide, narrow = (
-        fairness.grouping("one", pd.Series(["x"] * n), outcomes(n), Schema.infer(table())).groups[0].cost
+        fairness.compare_groups("one", pd.Series(["x"] * n), outcomes(n), Schema.infer(table())).groups[0].cost
         for n in (100, 10_000)
     )
     assert wide is not None
@@ -178,7 +178,7 @@ def test_an_interval_holds_the_mean_and_narrows_with_more_people() -> None:
 
 def names(values: pd.Series, schema: Schema | None = None, column: str = "c") -> dict[str, int]:
     """The groups of a column, and how many people are in each."""
-    found = fairness.grouping(column, values, outcomes(len(values)), schema or Schema.infer(table()))
+    found = fairness.compare_groups(column, values, outcomes(len(values)), schema or Schema.infer(table()))
     return {group.name: group.n for group in found.groups}
 
 
@@ -203,4 +203,4 @@ def test_levels_come_in_the_order_of_the_schema_and_missing_ones_last() -> None:
 def test_too_many_groups_are_refused() -> None:
     values = pd.Series([f"zip {i}" for i in range(40)])
     with pytest.raises(ValueError, match="column 'zip' makes 40 groups, more than 30; join some of them"):
-        fairness.grouping("zip", values, outcomes(40), Schema.infer(table()))
+        fairness.compare_groups("zip", values, outcomes(40), Schema.infer(table()))

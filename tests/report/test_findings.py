@@ -9,7 +9,7 @@ import pytest
 
 from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import Association, Disparity, Estimate, Grouping
-from countertrain.report.findings import Evidence, Finding, findings
+from countertrain.report.findings import Evidence, Finding, list_findings
 from loans import loans, quick
 
 PERFORMANCE = Performance(1000, 0.85, 0.84, 0, 0.6, ((500, 100), (50, 350)), (), ece=0.03, brier=0.1)
@@ -39,12 +39,12 @@ def evidence() -> Evidence:
 
 
 def of(section: str, evidence: Evidence, **changes: Any) -> list[Finding]:
-    return [finding for finding in findings(replace(evidence, **changes)) if finding.section == section]
+    return [finding for finding in list_findings(replace(evidence, **changes)) if finding.section == section]
 
 
 def test_all_lights_are_green_where_all_is_well(evidence: Evidence) -> None:
-    found = findings(evidence)
-    assert {finding.level for finding in found} == {"good"}
+    found = list_findings(evidence)
+    assert {finding.light for finding in found} == {"good"}
     assert {finding.section for finding in found} == {
         "decisions", "recourse", "groups", "proxies", "sensitivity", "comparison",
     }  # fmt: skip
@@ -52,33 +52,33 @@ def test_all_lights_are_green_where_all_is_well(evidence: Evidence) -> None:
 
 def test_warnings_come_first(evidence: Evidence) -> None:
     bad = replace(PERFORMANCE, accuracy=0.6, ece=0.07)
-    levels = [finding.level for finding in findings(replace(evidence, performance=bad))]
-    assert levels == sorted(levels, key=["warn", "look", "good"].index)
-    assert set(levels) == {"warn", "look", "good"}
+    lights = [finding.light for finding in list_findings(replace(evidence, performance=bad))]
+    assert lights == sorted(lights, key=["warn", "look", "good"].index)
+    assert set(lights) == {"warn", "look", "good"}
 
 
-@pytest.mark.parametrize(("accuracy", "level"), [(0.85, "good"), (0.62, "warn"), (0.5, "warn")])
-def test_accuracy_must_clearly_beat_a_constant_answer(evidence: Evidence, accuracy: float, level: str) -> None:
+@pytest.mark.parametrize(("accuracy", "light"), [(0.85, "good"), (0.62, "warn"), (0.5, "warn")])
+def test_accuracy_must_clearly_beat_a_constant_answer(evidence: Evidence, accuracy: float, light: str) -> None:
     found = of("decisions", evidence, performance=replace(PERFORMANCE, accuracy=accuracy))
     (finding,) = [f for f in found if "right in" in f.text]
-    assert finding.level == level
+    assert finding.light == light
     assert f"right in {100 * accuracy:.0f} of 100" in finding.text
     assert "always answering “granted” would be right in 60 of 100" in finding.text
 
 
-@pytest.mark.parametrize(("ece", "level"), [(0.049, "good"), (0.06, "look"), (0.2, "warn")])
-def test_probabilities_must_be_honest(evidence: Evidence, ece: float, level: str) -> None:
+@pytest.mark.parametrize(("ece", "light"), [(0.049, "good"), (0.06, "look"), (0.2, "warn")])
+def test_probabilities_must_be_honest(evidence: Evidence, ece: float, light: str) -> None:
     found = of("decisions", evidence, performance=replace(PERFORMANCE, ece=ece))
     (finding,) = [f for f in found if "probabilities" in f.text]
-    assert finding.level == level
+    assert finding.light == light
     assert f"off by {100 * ece:.1f} percentage points" in finding.text
 
 
-@pytest.mark.parametrize(("n_helped", "level"), [(100, "good"), (90, "look"), (50, "warn")])
-def test_rejected_people_must_be_helped(evidence: Evidence, n_helped: int, level: str) -> None:
+@pytest.mark.parametrize(("n_helped", "light"), [(100, "good"), (90, "look"), (50, "warn")])
+def test_rejected_people_must_be_helped(evidence: Evidence, n_helped: int, light: str) -> None:
     people = pd.DataFrame({"accepted": 0.0, "valid": np.arange(100) < n_helped, "cost": 1.0}).astype(float)
     (finding,) = of("recourse", evidence, people=people)
-    assert finding.level == level
+    assert finding.light == light
     assert f"{n_helped}.0 % of the 100 rejected people" in finding.text
     assert (f"{100 - n_helped} cannot" in finding.text) == (n_helped < 100)
 
@@ -86,7 +86,7 @@ def test_rejected_people_must_be_helped(evidence: Evidence, n_helped: int, level
 def test_nobody_rejected_is_said(evidence: Evidence) -> None:
     people = pd.DataFrame({"accepted": [1.0], "valid": [np.nan], "cost": [np.nan]})
     (finding,) = of("recourse", evidence, people=people)
-    assert (finding.level, "nothing to explain" in finding.text) == ("look", True)
+    assert (finding.light, "nothing to explain" in finding.text) == ("look", True)
 
 
 def test_a_group_that_is_worse_off_is_a_warning_with_both_numbers(evidence: Evidence) -> None:
@@ -97,20 +97,20 @@ def test_a_group_that_is_worse_off_is_a_warning_with_both_numbers(evidence: Evid
         Disparity("west", "accepted", low, replace(low, mean=0.5)),
     )
     found = of("groups", evidence, groupings=(Grouping("region", (), disparities), Grouping("sex", (), ())))
-    assert [f.level for f in found] == ["warn"] * 3 + ["good"]
+    assert [f.light for f in found] == ["warn"] * 3 + ["good"]
     assert "region = north: 2.75 on average, others 0.30" in found[0].text
     assert "region = north: for 30.0 % of those rejected, for 90.0 % of others" in found[1].text
     assert "region = west is accepted less often: 30.0 %, others 50.0 %" in found[2].text
     assert "by sex" in found[3].text
     (none,) = of("groups", evidence, groupings=())
-    assert (none.level, "groups=[" in none.text) == ("look", True)
+    assert (none.light, "groups=[" in none.text) == ("look", True)
 
 
 def test_proxies_are_named_once_for_each_immutable_column(evidence: Evidence) -> None:
     pairs = (("age", "pension", 0.9), ("sex", "title", 0.8), ("age", "cohort", 0.5), ("age", "income", 0.49))
     associations = tuple(Association(a, b, strength, "") for a, b, strength in pairs)
     age, sex = of("proxies", evidence, associations=associations)
-    assert (age.level, sex.level) == ("look", "look")
+    assert (age.light, sex.light) == ("look", "look")
     assert "Much about age" in age.text
     assert "pension (0.90), cohort (0.50): to rely on them" in age.text
     assert "title (0.80): to rely on it" in sex.text
@@ -119,27 +119,27 @@ def test_proxies_are_named_once_for_each_immutable_column(evidence: Evidence) ->
 def test_reliance_on_immutable_columns_is_told(evidence: Evidence) -> None:
     heavy = (Sensitivity("age", True, 0.3, None), Sensitivity("income", False, 0.7, None))
     (finding,) = of("sensitivity", evidence, sensitivities=heavy)
-    assert (finding.level, "(age 30.0 %)" in finding.text) == ("look", True)
+    assert (finding.light, "(age 30.0 %)" in finding.text) == ("look", True)
     (finding,) = of("sensitivity", evidence, sensitivities=heavy[1:])
-    assert (finding.level, "No column is declared immutable" in finding.text) == ("look", True)
+    assert (finding.light, "No column is declared immutable" in finding.text) == ("look", True)
 
 
 def test_the_comparison_says_what_is_better_and_what_is_worse(evidence: Evidence) -> None:
     verdicts = {"ip": "better", "pgd": "better", "cost": "worse"}
     outcomes = tuple(replace(o, verdict=verdicts.get(o.name, "no clear difference")) for o in evidence.outcomes)
     first = of("comparison", evidence, outcomes=outcomes)[0]
-    assert (first.level, "better in plausibility, robustness and worse in distance" in first.text) == ("look", True)
+    assert (first.light, "better in plausibility, robustness and worse in distance" in first.text) == ("look", True)
     alone = of("comparison", evidence, baseline_performance=None)[0]
-    assert (alone.level, "not compared" in alone.text) == ("look", True)
+    assert (alone.light, "not compared" in alone.text) == ("look", True)
 
 
-@pytest.mark.parametrize(("pgd", "level"), [(0.8, "good"), (0.7, "look")])
-def test_accuracy_must_survive_an_attack(evidence: Evidence, pgd: float, level: str) -> None:
+@pytest.mark.parametrize(("pgd", "light"), [(0.8, "good"), (0.7, "look")])
+def test_accuracy_must_survive_an_attack(evidence: Evidence, pgd: float, light: str) -> None:
     outcomes = tuple(replace(o, ours=pgd) if o.name == "pgd" else o for o in evidence.outcomes)
     (finding,) = [f for f in of("comparison", evidence, outcomes=outcomes) if "accuracy" in f.text]
-    assert (finding.level, f"{100 * pgd:.1f} %" in finding.text) == (level, True)
+    assert (finding.light, f"{100 * pgd:.1f} %" in finding.text) == (light, True)
 
 
 def test_an_assumed_decision_is_said(evidence: Evidence) -> None:
     (finding,) = of("method", evidence, target_given=False)
-    assert (finding.level, "“granted”" in finding.text) == ("look", True)
+    assert (finding.light, "“granted”" in finding.text) == ("look", True)

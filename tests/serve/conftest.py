@@ -10,10 +10,10 @@ from countertrain.serve.app import create_app
 @pytest.fixture(scope="session")
 def app() -> FastAPI:
     """The service of one model."""
-    return create_app(classifier(), limits=PATIENT)
+    return create_app(classifier().decider, limits=PATIENT)
 
 
 @pytest.fixture(scope="session")
 def app_of_two() -> FastAPI:
     """The service of a model and the conventional one."""
-    return create_app(classifier(), baseline=classifier("bl"), limits=PATIENT)
+    return create_app(classifier().decider, baseline=classifier("bl").decider, limits=PATIENT)

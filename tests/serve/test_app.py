@@ -32,8 +32,8 @@ def test_a_decision_is_that_of_the_classifier(app: FastAPI) -> None:
 
 def test_recourse_is_what_the_classifier_explains(app: FastAPI) -> None:
     question = {"target": "granted", "immutable": ["job"], "ranges": {"credit income": [None, 45_000]}}
-    answer = content(ask(app, "/recourse", {"rows": people(40), "n_options": 2, **question}))["explanations"]
-    expected = classifier().explain(applications(40, 1), n_options=2, n_steps=40, **question).to_dict()  # type: ignore[arg-type]
+    answer = content(ask(app, "/recourse", {"rows": people(40), "options": 2, **question}))["explanations"]
+    expected = classifier().explain(applications(40, 1), options=2, **question).to_dict()  # type: ignore[arg-type]
     assert near(answer, expected)
     options = [option for explanation in answer for option in explanation["options"]]
     assert any(option["changes"] for option in options)
@@ -46,9 +46,9 @@ def different_questions() -> list[dict[str, Any]]:
     restrictions: list[dict[str, Any]] = [
         {"immutable": ["job", "debt"]},
         {"ranges": {"credit income": [25_000, None], "job": ["clerk"]}},
-        {"ranges": {"member": [False], "grade": ["c", "b"]}, "n_options": 3},
+        {"ranges": {"member": [False], "grade": ["c", "b"]}, "options": 3},
         {"target": "refused"},
-        {"target": "granted", "n_options": 2},
+        {"target": "granted", "options": 2},
         {"immutable": ["job", "debt", "owner"], "ranges": {"credit income": [None, 20_000], "owner": [1]}},
         {},
     ]
@@ -56,7 +56,7 @@ def different_questions() -> list[dict[str, Any]]:
 
 
 def test_questions_asked_at_once_are_answered_by_one_search_as_if_each_had_come_alone() -> None:
-    app = create_app(classifier(), limits=replace(PATIENT, window=0.2))
+    app = create_app(classifier().decider, limits=replace(PATIENT, window=0.2))
     questions = different_questions()
     answers = together(app, *({"method": "POST", "url": "/recourse", "json": question} for question in questions))
     assert 'countertrain_batch_requests_count{work="recourse"} 1\n' in ask(app, "/metrics").text
@@ -78,7 +78,7 @@ def test_a_question_that_breaks_the_search_does_not_harm_its_neighbours(
         return whole(self, questions)
 
     monkeypatch.setattr(Desk, "recourse", fragile)
-    app = create_app(classifier(), limits=replace(PATIENT, window=0.2))
+    app = create_app(classifier().decider, limits=replace(PATIENT, window=0.2))
     rows = [PERSON, PERSON | {"age": 99}, PERSON | {"age": 50}]
     with caplog.at_level(logging.ERROR):
         answers = together(app, *({"method": "POST", "url": "/recourse", "json": {"rows": [row]}} for row in rows))
@@ -130,8 +130,8 @@ def test_a_wrong_value_is_named_in_one_sentence(
     [
         ({"target": "grant"}, "target cannot be 'grant'; did you mean 'granted'?"),
         ({"immutable": ["jobs"]}, "immutable cannot be 'jobs'; did you mean 'job'?"),
-        ({"n_options": 4}, "n_options must lie between 1 and 3; got 4"),
-        ({"n_options": "2"}, "n_options must be a number; got '2'"),
+        ({"options": 4}, "options must lie between 1 and 3; got 4"),
+        ({"options": "2"}, "options must be a number; got '2'"),
         ({"ranges": {"jobs": ["clerk"]}}, "the range of column 'jobs' is not known; did you mean 'job'?"),
         ({"ranges": {"job": ["clerks"]}}, "the range of column 'job' cannot be 'clerks'; did you mean 'clerk'?"),
         ({"ranges": {"job": []}}, "the range of column 'job' is a list of its levels; got []"),
@@ -182,7 +182,7 @@ def test_numbers_that_no_json_should_hold_are_refused_by_name(app: FastAPI) -> N
 
 
 def test_with_more_than_two_classes_the_wanted_one_must_be_named() -> None:
-    app = create_app(classifier(n_classes=3), limits=PATIENT)
+    app = create_app(classifier(n_classes=3).decider, limits=PATIENT)
     assert content(ask(app, "/recourse", {"rows": [PERSON]}))["detail"] == "target is missing"
     for target in ("granted", "maybe"):
         explanation = content(ask(app, "/recourse", {"rows": [PERSON], "target": target}))["explanations"][0]
@@ -205,13 +205,13 @@ def test_two_models_that_cannot_be_asked_the_same_are_refused() -> None:
     frame = applications(60).drop(columns=["grade", "debt"])
     other = CounterfactualClassifier(epochs=1, random_state=0).fit(frame, frame["age"] > 50)
     with pytest.raises(ValueError, match="the baseline must have the columns, levels and classes of the model; column"):
-        create_app(classifier(), baseline=other)
+        create_app(classifier().decider, baseline=other.decider)
 
 
 def test_a_classifier_of_an_array_is_asked_for_columns_by_number() -> None:
     frame = applications(80)[["age", "credit income"]]
     array = CounterfactualClassifier(epochs=2, random_state=0).fit(frame.to_numpy(), frame["age"] > 50)
-    app = create_app(array)
+    app = create_app(array.decider)
     answer = content(ask(app, "/recourse", {"rows": [{"x0": 30, "x1": 20_000}], "target": True}))
     assert answer["explanations"][0]["target"] is True
 
@@ -227,7 +227,7 @@ def test_real_people_are_shown_by_class_or_in_turn(app: FastAPI) -> None:
 
 
 def test_no_real_person_is_shown_where_none_may_be() -> None:
-    app = create_app(classifier(), limits=replace(PATIENT, sample=0))
+    app = create_app(classifier().decider, limits=replace(PATIENT, sample=0))
     assert content(ask(app, "/sample"))["rows"] == []
     assert content(ask(app, "/schema"))["max_sample"] == 0
     option = content(ask(app, "/recourse", {"rows": [PERSON]}))["explanations"][0]["options"][0]
@@ -237,7 +237,7 @@ def test_no_real_person_is_shown_where_none_may_be() -> None:
 
 def test_a_model_without_its_rows_is_served_all_the_same(tmp_path: Path) -> None:
     classifier().save(tmp_path / "model", rows=False)
-    app = create_app(CounterfactualClassifier.load(tmp_path / "model"))
+    app = create_app(CounterfactualClassifier.load(tmp_path / "model").decider)
     assert content(ask(app, "/sample"))["rows"] == []
     option = content(ask(app, "/recourse", {"rows": [PERSON]}))["explanations"][0]["options"][0]
     assert option["valid"]
@@ -255,7 +255,7 @@ def test_the_schema_tells_all_that_a_form_needs(app: FastAPI) -> None:
 
 
 def test_the_metrics_count_requests_rows_and_batches() -> None:
-    app = create_app(classifier())
+    app = create_app(classifier().decider)
     for body in ({"rows": people(3)}, {"rows": []}):
         ask(app, "/predict", body)
     ask(app, "/nowhere")
@@ -285,7 +285,7 @@ def test_the_examples_of_the_description_are_answered(app: FastAPI) -> None:
 
 
 def test_with_a_token_everything_but_page_and_health_needs_it() -> None:
-    app = create_app(classifier(), token=TOKEN)
+    app = create_app(classifier().decider, token=TOKEN)
     for path in ("/", "/page.js", "/page.css", "/icon.svg", "/healthz"):
         assert ask(app, path).status_code == 200
     questions = {"/predict": {"rows": [PERSON]}, "/recourse": {"rows": [PERSON]}}

@@ -30,7 +30,7 @@ class Worker:
 
 def batcher(worker: Worker, **limits: float) -> Batcher[int, int]:
     settings = Limits(**{"window": 0.02, **limits})  # type: ignore[arg-type]
-    return Batcher(worker, limits=settings, thread=ThreadPoolExecutor(1), seen=lambda n_requests, n_rows: None)
+    return Batcher(worker, limits=settings, thread=ThreadPoolExecutor(1), record=lambda n_requests, n_rows: None)
 
 
 def test_jobs_that_come_together_are_answered_by_one_call() -> None:

@@ -24,7 +24,7 @@ ROUTES = {
 
 @pytest.fixture(scope="module")
 def description() -> schemathesis.BaseSchema:
-    app = create_app(classifier(), baseline=classifier("bl"), token=TOKEN, limits=PATIENT)
+    app = create_app(classifier().decider, baseline=classifier("bl").decider, token=TOKEN, limits=PATIENT)
     return schemathesis.openapi.from_asgi("/openapi.json", app, headers=ACCESS)
 
 

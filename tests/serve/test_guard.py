@@ -13,9 +13,9 @@ from office import PATIENT, PERSON, ask, classifier, content, run, together
 from starlette.types import Receive, Scope, Send
 
 from countertrain.serve.app import create_app
+from countertrain.serve.counters import Counters
 from countertrain.serve.desk import Desk
 from countertrain.serve.guard import Guard
-from countertrain.serve.metrics import Metrics
 
 
 class SlowDesk:
@@ -55,7 +55,7 @@ async def chunks(n: int, pause: float = 0.0) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(declared: bool) -> None:
-    app = create_app(classifier(), limits=replace(PATIENT, body_bytes=5_000))
+    app = create_app(classifier().decider, limits=replace(PATIENT, body_bytes=5_000))
     allowed, refused = together(app, *(post(b" " * 1000 * n if declared else chunks(n)) for n in (5, 6)))
     assert allowed.status_code == 422
     assert refused.status_code == 413
@@ -63,14 +63,14 @@ def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(declared:
 
 
 def test_a_body_that_arrives_too_slowly_is_refused() -> None:
-    app = create_app(classifier(), limits=replace(PATIENT, seconds=0.05))
+    app = create_app(classifier().decider, limits=replace(PATIENT, seconds=0.05))
     response = together(app, post(chunks(100, pause=0.01)))[0]
     assert response.status_code == 408
     assert content(response)["detail"] == "the request took longer than 0.05 s to arrive"
 
 
 def test_an_answer_that_takes_too_long_is_given_up(slow: SlowDesk) -> None:
-    app = create_app(classifier(), limits=replace(PATIENT, seconds=0.3))
+    app = create_app(classifier().decider, limits=replace(PATIENT, seconds=0.3))
     late = ask(app, "/predict", {"rows": [PERSON]})
     slow.gate.set()
     assert late.status_code == 504
@@ -78,7 +78,7 @@ def test_an_answer_that_takes_too_long_is_given_up(slow: SlowDesk) -> None:
 
 
 def test_whoever_comes_when_too_many_wait_is_asked_to_try_again(slow: SlowDesk) -> None:
-    app = create_app(classifier(), limits=replace(PATIENT, waiting_rows=2))
+    app = create_app(classifier().decider, limits=replace(PATIENT, waiting_rows=2))
 
     async def main() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
@@ -98,7 +98,7 @@ def test_whoever_comes_when_too_many_wait_is_asked_to_try_again(slow: SlowDesk) 
 
 
 def test_the_work_for_an_asker_who_has_gone_is_stopped() -> None:
-    metrics, events = Metrics(), []
+    counters, events = Counters(), []
     messages = [{"type": "http.request", "body": b"{}"}, {"type": "http.disconnect"}]
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,9 +118,9 @@ def test_the_work_for_an_asker_who_has_gone_is_stopped() -> None:
         events.append("sent")
 
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [(b"host", b"localhost:8000")]}
-    run(Guard(endless, limits=PATIENT, metrics=metrics, local=True)(scope, receive, send))
+    run(Guard(endless, limits=PATIENT, counters=counters, local=True)(scope, receive, send))
     assert events == ["started", "stopped"]
-    assert 'status="499"} 1' in metrics.text()
+    assert 'status="499"} 1' in counters.text()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_work_for_an_asker_who_has_gone_is_stopped() -> None:
 )
 def test_without_a_token_only_a_local_name_is_answered_to(app: FastAPI, host: str, status: int) -> None:
     assert ask(app, "/healthz", headers={"host": host}).status_code == status
-    guarded = create_app(classifier(), token="correct-horse-battery")
+    guarded = create_app(classifier().decider, token="correct-horse-battery")
     assert ask(guarded, "/healthz", headers={"host": host}).status_code == 200
 
 

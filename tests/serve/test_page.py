@@ -46,7 +46,7 @@ def browser() -> Iterator["playwright.Browser"]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with served(create_app(classifier(), baseline=classifier("bl"), limits=PATIENT)) as address:
+    with served(create_app(classifier().decider, baseline=classifier("bl").decider, limits=PATIENT)) as address:
         yield address
 
 
@@ -253,7 +253,7 @@ def test_on_a_phone_nothing_runs_over_the_edge(visit: Callable[..., "playwright.
 
 
 def test_with_more_than_two_classes_any_other_one_can_be_wanted(visit: Callable[..., "playwright.Page"]) -> None:
-    with served(create_app(classifier(n_classes=3), limits=PATIENT)) as address:
+    with served(create_app(classifier(n_classes=3).decider, limits=PATIENT)) as address:
         page = visit(address)
         decision = decided(page)
         others = page.locator("#target option").all_inner_texts()
@@ -264,7 +264,7 @@ def test_with_more_than_two_classes_any_other_one_can_be_wanted(visit: Callable[
 
 
 def test_a_service_with_a_token_is_opened_with_it(visit: Callable[..., "playwright.Page"]) -> None:
-    with served(create_app(classifier(), token=TOKEN, limits=PATIENT)) as address:
+    with served(create_app(classifier().decider, token=TOKEN, limits=PATIENT)) as address:
         page = visit(address)
         page.get_by_label("This service needs a token").fill("wrong")
         page.get_by_text("Open").click()

@@ -11,6 +11,7 @@ from countertrain.cli import options
 from countertrain.cli.app import app
 from countertrain.cli.options import split_names
 from countertrain.files import write_text
+from countertrain.recourse.defaults import OPTIONS, TAU
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,23 +71,21 @@ def explain(
     rows: Annotated[Path | None, typer.Option(help="CSV or Parquet file of people; the test rows if left out.")] = None,
     row: Annotated[list[int] | None, typer.Option(help="Number of a row, from 0; all if left out; repeatable.")] = None,
     target: options.Target = None,
-    n_options: Annotated[int, typer.Option("--options", help="Options for each person.", min=1, max=10)] = 1,
+    n_options: Annotated[int, typer.Option("--options", help="Options for each person.", min=1, max=10)] = OPTIONS,
     immutable: options.Immutable = None,
-    tau: Annotated[float, typer.Option(help="Probability of the target class to reach.")] = 0.75,
+    tau: Annotated[float, typer.Option(help="Probability of the target class to reach.")] = TAU,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
     """What each person could change for another decision; the first few on the screen, all of them into a file."""
     from countertrain.cli.console import console
-    from countertrain.estimator import CounterfactualClassifier
+    from countertrain.recourse.search import explain
     from countertrain.runs.folder import read_run
     from countertrain.tables import read_table
 
     run = read_run(folder)
     people = run.test_rows()[0] if rows is None else read_table(rows)
     people = _choose_rows(people, row)
-    found = CounterfactualClassifier.of(run).explain(
-        people, _label(target, run), n_options=n_options, immutable=split_names(immutable), tau=tau
-    )
+    found = explain(run.decider, people, target, options=n_options, immutable=split_names(immutable), tau=tau)
     if out is not None:
         text = json.dumps(found.to_dict()) if out.suffix == ".json" else found.to_frame().to_csv(index=False)
         write_text(out, text)
@@ -106,19 +105,20 @@ def report(
 ) -> None:
     """One HTML page about a model: accuracy, explanations against a conventional model, warnings, examples."""
     from countertrain.cli.console import console
-    from countertrain.estimator import CounterfactualClassifier
+    from countertrain.report.write import write_report
     from countertrain.runs.folder import read_run
 
     run = read_run(folder)
     other = run.twin if baseline is None else read_run(baseline)
     people, labels = run.test_rows() if rows is None else _read_labelled(run, rows)
-    path = CounterfactualClassifier.of(run).report(
+    path = write_report(
+        run.decider,
         people,
         labels,
         out or folder / "report.html",
-        baseline=None if other is None else CounterfactualClassifier.of(other),
+        baseline=None if other is None else other.decider,
         groups=split_names(groups),
-        target=_label(target, run),
+        target=target,
     )
     console.print(f"report: {path}", soft_wrap=True)
 
@@ -206,13 +206,3 @@ def _choose_rows(people: "pd.DataFrame", row: list[int] | None) -> "pd.DataFrame
         if not 0 <= number < len(people):
             raise ValueError(f"--row must lie in 0..{len(people) - 1}, the rows that there are; got {number}")
     return people.iloc[row] if row else people
-
-
-def _label(text: str | None, run: "Run") -> object:
-    """A class by its name on the command line."""
-    if text is None:
-        return None
-    found = [label for label in run.classes.tolist() if str(label) == text]
-    if not found:
-        raise ValueError(f"--target must be one of {', '.join(map(str, run.classes))}; got {text!r}")
-    return found[0]

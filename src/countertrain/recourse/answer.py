@@ -14,7 +14,7 @@ from countertrain.words import plain
 
 __all__ = ["Change", "Explanation", "Option", "OptionTable", "Recourse"]
 
-_SHOWN = 10  # explanations in a rendering or summary
+_MOST_SHOWN = 10  # explanations in a rendering or summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Recourse(Sequence[Explanation]):
     units: Mapping[str, str | None]
 
     @classmethod
-    def joined(cls, parts: Sequence["Recourse"]) -> "Recourse":
+    def join(cls, parts: Sequence["Recourse"]) -> "Recourse":
         """One result of several for the same table, one after another."""
         if len(parts) == 1:
             return parts[0]
@@ -149,13 +149,13 @@ class Recourse(Sequence[Explanation]):
         tables = [replace(p.table, row=p.table.row + start) for p, start in zip(parts, starts, strict=False)]
         return replace(
             parts[0],
-            factual=_stacked([part.factual for part in parts]),
-            decision=_stacked([part.decision for part in parts]),
-            target=_stacked([part.target for part in parts]),
-            probability=_stacked([part.probability for part in parts]),
-            note=_stacked([part.note for part in parts]),
+            factual=_stack([part.factual for part in parts]),
+            decision=_stack([part.decision for part in parts]),
+            target=_stack([part.target for part in parts]),
+            probability=_stack([part.probability for part in parts]),
+            note=_stack([part.note for part in parts]),
             table=OptionTable(
-                **{f.name: _stacked([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
+                **{f.name: _stack([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
             ),
         )
 
@@ -168,7 +168,7 @@ class Recourse(Sequence[Explanation]):
     def __getitem__(self, index: slice) -> "Recourse": ...
     def __getitem__(self, index: int | slice) -> "Explanation | Recourse":
         if isinstance(index, slice):
-            return self._part(np.arange(len(self))[index])
+            return self._select(np.arange(len(self))[index])
         if not -len(self) <= index < len(self):
             raise IndexError(f"row must lie in 0..{len(self) - 1}; got {index}")
         row = index % len(self)
@@ -210,7 +210,7 @@ class Recourse(Sequence[Explanation]):
         """One plain dictionary a row, which `json.dumps` takes as it is."""
         return [explanation.to_dict() for explanation in self]
 
-    def summary(self, limit: int = _SHOWN) -> str:
+    def summary(self, limit: int = _MOST_SHOWN) -> str:
         """The first `limit` explanations as text."""
         more = [f"... and {len(self) - limit:,} more rows"] if len(self) > limit else []
         return "\n".join([*(explanation.summary() for explanation in self[:limit]), *more])
@@ -220,10 +220,10 @@ class Recourse(Sequence[Explanation]):
         return f"Recourse({len(self):,} rows, {len(self.table.row):,} options, {n_valid:,} rows with a valid one)"
 
     def _repr_html_(self) -> str:
-        more = f"; the first {_SHOWN} are shown, to_frame() has all" if len(self) > _SHOWN else ""
-        return as_html(self[:_SHOWN], title=f"{self!r}{more}")
+        more = f"; the first {_MOST_SHOWN} are shown, to_frame() has all" if len(self) > _MOST_SHOWN else ""
+        return as_html(self[:_MOST_SHOWN], title=f"{self!r}{more}")
 
-    def _part(self, rows: NDArray[np.int64]) -> "Recourse":
+    def _select(self, rows: NDArray[np.int64]) -> "Recourse":
         first, last = (np.searchsorted(self.table.row, rows, side) for side in ("left", "right"))
         options = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [rows])
         return replace(
@@ -250,8 +250,8 @@ class Recourse(Sequence[Explanation]):
             valid=bool(table.valid[i]),
             mature=bool(table.mature[i]),
             cost=float(table.costs[i].sum()),
-            plausibility_distance=_known(table.distance[i]),
-            plausibility_percentile=_known(table.percentile[i]),
+            plausibility_distance=_or_none(table.distance[i]),
+            plausibility_percentile=_or_none(table.percentile[i]),
             nearest=tuple(self._examples[j] for j in table.nearest[i] if j >= 0),
             reason=table.reason[i],
         )
@@ -270,7 +270,7 @@ class Recourse(Sequence[Explanation]):
         return dict(zip(named.tolist(), _records(self.examples.iloc[named]), strict=True))
 
 
-def _stacked(blocks: list[Any]) -> Any:
+def _stack(blocks: list[Any]) -> Any:
     return pd.concat(blocks, ignore_index=True) if isinstance(blocks[0], pd.DataFrame) else np.concatenate(blocks)
 
 
@@ -281,5 +281,5 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(names, map(plain, row), strict=True)) for row in cells]
 
 
-def _known(number: np.float64) -> float | None:
+def _or_none(number: np.float64) -> float | None:
     return None if np.isnan(number) else float(number)

@@ -1,4 +1,4 @@
-"""The search behind recourse, on encoded rows: ever stronger means for those who are not helped yet."""
+"""The search behind recourse, on encoded rows: ever stronger means for those not helped yet."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from countertrain.models.deciding import logits_of
-from countertrain.recourse.reach import Grid, Reach
+from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
@@ -62,7 +62,7 @@ class Ladder:
     """Plausible counterfactuals first, then any, then real rows of the target class; each for who is left over."""
 
     model: nn.Module
-    grid: Grid
+    grid: AnswerGrid
     reference: Reference | None
     tau: float
     n_steps: int
@@ -71,15 +71,15 @@ class Ladder:
     def climb(self, reach: Reach, target: Tensor) -> Attempt:
         """The best attempt for each person; the person's own row where nothing is better."""
         best = self.judge(reach.origin, target)
-        for rung in (self._plausible, self._forceful, self._real):
-            rows = (~self.mature(best)).nonzero()[:, 0]
+        for rung in (self._search_plausibly, self._search_forcefully, self._try_real_rows):
+            rows = (~self.reaches_tau(best)).nonzero()[:, 0]
             if len(rows):
                 found = rung(reach[rows], target[rows], best[rows])
-                best = best.put(rows, self._better(best[rows], found, reach[rows]))
-        return self._closer(self._sparser(best, reach, target), reach, target) if self.sparse else best
+                best = best.put(rows, self._choose_better(best[rows], found, reach[rows]))
+        return self._move_closer(self._undo_changes(best, reach, target), reach, target) if self.sparse else best
 
-    def options(self, reach: Reach, target: Tensor, n_options: Tensor) -> list[tuple[Tensor, Attempt]]:
-        """Up to `n_options` (n,) different attempts for each person: of whom (m,), and the attempts.
+    def find_options(self, reach: Reach, target: Tensor, most: Tensor) -> list[tuple[Tensor, Attempt]]:
+        """Up to `most` (n,) different attempts per person: whose they are (m,), and the attempts.
 
         Each further one leaves out what mattered most in the ones before; whoever it does not help gets no more.
         """
@@ -88,13 +88,13 @@ class Ladder:
         reach, target = reach[rows], target[rows]
         more = self.climb(reach, target)
         options = [(torch.arange(len(found.x)), found.put(rows, more))]
-        for n in range(1, int(n_options.max()) if len(n_options) else 1):
-            helped = more.valid & (n_options[rows] > n)
+        for n in range(1, int(most.max()) if len(most) else 1):
+            helped = more.valid & (most[rows] > n)
             rows, reach, target, more = rows[helped], reach[helped], target[helped], more[helped]
             if not len(rows):
                 break
-            weightiest = self._importance(more, reach, target).argmax(1)
-            reach = reach.pinned(self.grid.column_of == weightiest.unsqueeze(1))
+            weightiest = self._weigh_columns(more, reach, target).argmax(1)
+            reach = reach.pin(self.grid.column_of == weightiest.unsqueeze(1))
             more = self.climb(reach, target)
             options.append((rows[more.valid], more[more.valid]))
         return options
@@ -107,21 +107,21 @@ class Ladder:
         probability = logits.double().softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
         return Attempt(x, probability, predict(logits) == target)
 
-    def mature(self, attempt: Attempt) -> Tensor:
+    def reaches_tau(self, attempt: Attempt) -> Tensor:
         """Which attempts are valid with probability tau."""
         return attempt.valid & (attempt.probability >= self.tau)
 
-    def _importance(self, found: Attempt, reach: Reach, target: Tensor) -> Tensor:
+    def _weigh_columns(self, found: Attempt, reach: Reach, target: Tensor) -> Tensor:
         """How much probability each table column (n, C) is worth: what is lost when it alone is put back."""
         changed = self.grid.costs(found.x, reach.origin) > 0  # (n, C)
         lost = torch.full(changed.shape, -torch.inf, dtype=torch.float64)
         for column in changed.any(0).nonzero()[:, 0].tolist():
             rows = changed[:, column].nonzero()[:, 0]
-            back = self._back(found[rows], reach[rows], torch.full_like(rows, column))
+            back = self._put_back(found[rows], reach[rows], torch.full_like(rows, column))
             lost[rows, column] = found.probability[rows] - self.judge(back, target[rows]).probability
         return lost
 
-    def _plausible(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+    def _search_plausibly(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         """Search with ECCCo's pull towards what the model finds likely in the target class."""
         generator = eccco(
             lambda_cost=0.05,
@@ -133,7 +133,7 @@ class Ladder:
         )
         return self._walk(generator, reach, target, start)
 
-    def _forceful(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+    def _search_forcefully(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         """Search on from the best attempt, for more than tau, since rounding may have cost some."""
         generator = generic(
             lambda_cost=0.0,
@@ -146,18 +146,18 @@ class Ladder:
 
     def _walk(self, generator: Generator, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         found = generator(self.model, start.x.float(), target, constraints=reach.constraints())
-        return self._settled(found.x.double(), reach, target)
+        return self._settle(found.x.double(), reach, target)
 
-    def _settled(self, x: Tensor, reach: Reach, target: Tensor) -> Attempt:
+    def _settle(self, x: Tensor, reach: Reach, target: Tensor) -> Attempt:
         """x rounded to the grid; away from the person's own row where the nearest values would not do."""
         nearest = self.judge(self.grid.snap(x, reach), target)
-        rows = (~self.mature(nearest)).nonzero()[:, 0]
+        rows = (~self.reaches_tau(nearest)).nonzero()[:, 0]
         if not len(rows):
             return nearest
         away = self.judge(self.grid.snap(x[rows], reach[rows], away=True), target[rows])
-        return nearest.put(rows, self._better(nearest[rows], away, reach[rows]))
+        return nearest.put(rows, self._choose_better(nearest[rows], away, reach[rows]))
 
-    def _real(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+    def _try_real_rows(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         """The nearest real rows that the model puts into the target class, moved to where the person can go."""
         best = start
         if self.reference is None:
@@ -171,11 +171,11 @@ class Ladder:
             mine = reach[rows]
             _, places = self.reference.nearest(mine.origin, among, _REAL_ROWS)
             for place in places.unbind(1):
-                found = self._settled(mine.project(self.reference.x[place]), mine, target[rows])
-                best = best.put(rows, self._better(best[rows], found, mine))
+                found = self._settle(mine.project(self.reference.x[place]), mine, target[rows])
+                best = best.put(rows, self._choose_better(best[rows], found, mine))
         return best
 
-    def _better(self, one: Attempt, other: Attempt, reach: Reach) -> Attempt:
+    def _choose_better(self, one: Attempt, other: Attempt, reach: Reach) -> Attempt:
         """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the cheaper."""
         gain = self._merit(other) - self._merit(one)
         saved = self.grid.costs(one.x, reach.origin).sum(1) - self.grid.costs(other.x, reach.origin).sum(1)
@@ -184,7 +184,7 @@ class Ladder:
     def _merit(self, attempt: Attempt) -> Tensor:
         return attempt.valid + attempt.probability.clamp(max=self.tau)
 
-    def _closer(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+    def _move_closer(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Numbers taken back towards the person's own by halving the way, as long as the row stays as good."""
         floor = found.probability.clamp(max=self.tau)
         way = torch.where(self.grid.number, found.x - reach.origin, 0.0)  # (n, D)
@@ -198,7 +198,7 @@ class Ladder:
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
-    def _sparser(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+    def _undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Columns put back one after another, smallest change first, as long as the row stays as good."""
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
         order = costs.masked_fill(costs == 0, torch.inf).argsort(dim=1, stable=True)
@@ -207,12 +207,12 @@ class Ladder:
         for j in range(int(n_changed.max()) if len(costs) else 0):
             rows = (n_changed > j).nonzero()[:, 0]
             now = found[rows]
-            trial = self.judge(self._back(now, reach[rows], order[rows, j]), target[rows])
+            trial = self.judge(self._put_back(now, reach[rows], order[rows, j]), target[rows])
             as_good = (trial.probability >= floor[rows]) & (trial.valid | ~now.valid)
             found = found.put(rows, _choose(as_good, trial, now))
         return found
 
-    def _back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
+    def _put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
         """Rows with one table column (n,) put back to the person's own value."""
         return torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
 

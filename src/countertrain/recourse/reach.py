@@ -13,7 +13,7 @@ from countertrain.constraints import Constraints
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Categorical, Numeric
 
-__all__ = ["Grid", "Reach"]
+__all__ = ["AnswerGrid", "Reach"]
 
 _DIGITS = 4  # of its spread, in answers on a number without a step
 _SINGLE, _DOUBLE = (8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
@@ -35,7 +35,7 @@ class Reach:
         return cls(origin, low, high, constraints.categories)
 
     @classmethod
-    def joined(cls, parts: Sequence["Reach"]) -> Self:
+    def join(cls, parts: Sequence["Reach"]) -> Self:
         """The reach of several groups of people, one after another."""
         origin, low, high = (torch.cat([getattr(p, name) for p in parts]) for name in ("origin", "low", "high"))
         return cls(origin, low, high, parts[0].categories)
@@ -47,12 +47,12 @@ class Reach:
         """The reach of some of the people."""
         return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows])
 
-    def pinned(self, features: Tensor) -> Self:
+    def pin(self, features: Tensor) -> Self:
         """With some features (n, D) of each person fixed."""
         low, high = (torch.where(features, self.origin, bound) for bound in (self.low, self.high))
         return replace(self, low=low, high=high)
 
-    def widened(self, features: Tensor, lower: Tensor, upper: Tensor) -> Self:
+    def widen(self, features: Tensor, lower: Tensor, upper: Tensor) -> Self:
         """With the whole domain open to some features (n, D) of each person."""
         low = torch.where(features, torch.minimum(lower, self.origin), self.low)
         high = torch.where(features, torch.maximum(upper, self.origin), self.high)
@@ -69,7 +69,7 @@ class Reach:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class AnswerGrid:
     """The values that can be told: of each number the multiples of its step, counted from 0.
 
     A number without a step is told in decimals of about 1/10,000 of its spread.
@@ -142,11 +142,11 @@ class Grid:
         moved &= (multiple - own).abs() > lost
         return torch.where(moved, (multiple * self.step - self.centre) / self.scale, reach.origin)
 
-    def told(self, x: Tensor) -> Tensor:
+    def to_units(self, x: Tensor) -> Tensor:
         """Encoded values in the user's units, to the nearest step."""
         return self._multiple(x).round() * self.step
 
-    def tell(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
+    def decode(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
         frame = encoder.decode(x.numpy(), origin)
         for name, digits in self.digits:

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from countertrain.recourse.answer import OptionTable
 from countertrain.recourse.ladder import Ladder
-from countertrain.recourse.reach import Grid, Reach
+from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.rendering import as_text
 from countertrain.tables.schema import Column, Numeric
 from countertrain.words import list_phrases, plain
 
-__all__ = ["blocked_by", "held_back_by", "notes", "reasons"]
+__all__ = ["find_blocking", "find_limiting", "give_reasons", "note_shortages"]
 
 _NAMED = 3  # columns named in a sentence, at most
 
 
-def reasons(
+def give_reasons(
     options: OptionTable,
     labels: NDArray[Any],
     blocked: Mapping[int, str | None],
@@ -44,16 +44,16 @@ def reasons(
     return said
 
 
-def notes(options: OptionTable, n_options: NDArray[np.int64]) -> NDArray[np.object_]:
+def note_shortages(options: OptionTable, asked: NDArray[np.int64]) -> NDArray[np.object_]:
     """For each row (n,) a remark where it has valid options, but fewer than were asked for."""
-    counts = np.bincount(options.row[options.valid & options.costs.any(1)], minlength=len(n_options))
-    said = np.full(len(n_options), None, dtype=object)
-    for row in np.flatnonzero((counts > 0) & (counts < n_options)):
-        said[row] = f"{counts[row]} of {n_options[row]} options: none was found without what matters most in these"
-    return said
+    counts = np.bincount(options.row[options.valid & options.costs.any(1)], minlength=len(asked))
+    remarks = np.full(len(asked), None, dtype=object)
+    for row in np.flatnonzero((counts > 0) & (counts < asked)):
+        remarks[row] = f"{counts[row]} of {asked[row]} options: none was found without what matters most in these"
+    return remarks
 
 
-def blocked_by(
+def find_blocking(
     ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column]
 ) -> list[str | None]:
     """For each person a sentence on the columns that block, if their release makes a counterfactual possible.
@@ -64,54 +64,54 @@ def blocked_by(
     """
     grid = ladder.grid
     immovable = grid.by_column((reach.low < reach.high).double()) == 0  # (n, C)
-    everything = allowed.widened(torch.ones_like(allowed.low, dtype=torch.bool), grid.lower, grid.upper)
+    everything = allowed.widen(torch.ones_like(allowed.low, dtype=torch.bool), grid.lower, grid.upper)
     sentences: list[str | None] = [None] * len(target)
     for free in (allowed, everything):
         rows = [i for i, said in enumerate(sentences) if said is None]
-        alone, together = _releases(ladder, reach[rows], free[rows], target[rows])
+        alone, together = _try_releases(ladder, reach[rows], free[rows], target[rows])
         for i, costs, jointly in zip(rows, alone, together, strict=True):
             n_helpful = int(costs.isfinite().sum())
             blocking = costs.argsort()[:n_helpful] if n_helpful else jointly.nonzero()[:, 0]
             places = sorted(blocking.tolist(), key=immovable[i].tolist().__getitem__)
-            listed = [_limited(grid, reach, allowed, i, place, columns) for place in places]
-            sentences[i] = _sentence(listed, together=not n_helpful) if listed else None
+            listed = [_describe_limit(grid, reach, allowed, i, place, columns) for place in places]
+            sentences[i] = _say_blocked(listed, together=not n_helpful) if listed else None
     return sentences
 
 
-def held_back_by(
+def find_limiting(
     ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column]
 ) -> list[str | None]:
     """For each person the columns that the call restricts, and that would have to move more to reach tau."""
-    restricted = _restricted(ladder.grid, reach, allowed)  # (n, C)
+    restricted = _find_restricted(ladder.grid, reach, allowed)  # (n, C)
     asked = restricted.any(1).nonzero()[:, 0]
     found = replace(ladder, sparse=True).climb(allowed[asked], target[asked])
-    moved = (ladder.grid.costs(found.x, reach.origin[asked]) > 0) & ladder.mature(found).unsqueeze(1)
+    moved = (ladder.grid.costs(found.x, reach.origin[asked]) > 0) & ladder.reaches_tau(found).unsqueeze(1)
     restricted[asked] &= moved
     causes: list[str | None] = [None] * len(target)
     for i in asked.tolist():
         places = restricted[i].nonzero()[:, 0].tolist()
-        listed = [_limited(ladder.grid, reach, allowed, i, place, columns) for place in places]
+        listed = [_describe_limit(ladder.grid, reach, allowed, i, place, columns) for place in places]
         causes[i] = list_phrases(listed, _NAMED) if listed else None
     return causes
 
 
-def _restricted(grid: Grid, reach: Reach, free: Reach) -> Tensor:
+def _find_restricted(grid: AnswerGrid, reach: Reach, free: Reach) -> Tensor:
     """(n, C), which columns have less room than in `free`."""
     return grid.by_column(((reach.low > free.low) | (reach.high < free.high)).double()) > 0
 
 
-def _releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> tuple[Tensor, Tensor]:
+def _try_releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> tuple[Tensor, Tensor]:
     """What each counterfactual costs (n, C) that a column makes possible when freed, and which do so together.
 
     A free column has the room that it has in `free`. One search tries each restricted column, and all at once.
     """
     grid = ladder.grid
-    restricted = _restricted(grid, reach, free)
+    restricted = _find_restricted(grid, reach, free)
     person, column = restricted.nonzero().unbind(1)
     several = (restricted.sum(1) > 1).nonzero()[:, 0]
     who = torch.cat([person, several])
     freed = torch.cat([torch.eye(grid.n_columns, dtype=torch.bool)[column], restricted[several]])  # (v, C)
-    wider = reach[who].widened(freed[:, grid.column_of], free.low[who], free.high[who])
+    wider = reach[who].widen(freed[:, grid.column_of], free.low[who], free.high[who])
     found = replace(ladder, sparse=True).climb(wider, target[who])
     costs = grid.costs(found.x, wider.origin)  # (v, C)
     alone = torch.full_like(reach.low[:, : grid.n_columns], torch.inf)
@@ -121,7 +121,9 @@ def _releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> tupl
     return alone, together
 
 
-def _limited(grid: Grid, reach: Reach, allowed: Reach, person: int, place: int, columns: Sequence[Column]) -> str:
+def _describe_limit(
+    grid: AnswerGrid, reach: Reach, allowed: Reach, person: int, place: int, columns: Sequence[Column]
+) -> str:
     """A column by its place, and in a few words how it is limited for a person."""
     features, column = grid.column_of == place, columns[place]
     own, low, high = (value[person, features] for value in (reach.origin, reach.low, reach.high))
@@ -130,13 +132,13 @@ def _limited(grid: Grid, reach: Reach, allowed: Reach, person: int, place: int, 
     elif torch.equal(low, own) and torch.equal(high, own):
         how = "immutable"
     elif isinstance(column, Numeric):
-        ends = (grid.told(value[person])[features].item() for value in (reach.low, reach.high))
+        ends = (grid.to_units(value[person])[features].item() for value in (reach.low, reach.high))
         how = f"kept within {' and '.join(map(as_text, ends))}"
     else:
         how = "limited"
     return f"{column.name} ({how})"
 
 
-def _sentence(listed: list[str], *, together: bool) -> str:
+def _say_blocked(listed: list[str], *, together: bool) -> str:
     how = " together: with all of them" if together else ": with it" if len(listed) == 1 else ": with any of them"
     return f"blocked by {list_phrases(listed, _NAMED)}{how} free a counterfactual exists"

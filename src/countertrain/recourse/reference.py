@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from countertrain.recourse.reach import Grid
+from countertrain.recourse.reach import AnswerGrid
 
 __all__ = ["Plausibility", "Reference"]
 
@@ -36,21 +36,21 @@ class Reference:
 
     x: Tensor  # (r, D) float64
     y: Tensor  # (r,)
-    grid: Grid
-    fellows: dict[int, Tensor]
+    grid: AnswerGrid
+    spacing: dict[int, Tensor]
     """Per class, in ascending order: distances of real rows to the nearest other one."""
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, grid: Grid, *, seed: int = 0) -> Self:
+    def of(cls, x: Tensor, y: Tensor, grid: AnswerGrid, *, seed: int = 0) -> Self:
         """A sample of the rows x (N, D) with classes y (N,)."""
         stream = torch.Generator().manual_seed(seed)
-        kept, fellows = [y[:0]], {}
+        kept, spacing = [y[:0]], {}
         for k in y.unique().tolist():
             places = (y == k).nonzero()[:, 0]
             kept.append(places[torch.randperm(len(places), generator=stream)[:_ROWS]])
-            fellows[k] = _fellows(x[kept[-1]], grid)
+            spacing[k] = _measure_spacing(x[kept[-1]], grid)
         rows = torch.cat(kept)
-        return cls(x[rows].double(), y[rows], grid, fellows)
+        return cls(x[rows].double(), y[rows], grid, spacing)
 
     def of_class(self, k: int) -> Tensor:
         """Places of the rows whose true class is k."""
@@ -59,7 +59,7 @@ class Reference:
     def nearest(self, x: Tensor, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """Distances and places (m, n) of the nearest real rows, nearest first, for rows x (m, D)."""
         real, n = self.x[among], min(n, len(among))
-        found = [_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
+        found = [_measure_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
         return torch.cat([d for d, _ in found]), among[torch.cat([i for _, i in found])]
 
     def plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
@@ -72,22 +72,24 @@ class Reference:
             distances, places = self.nearest(x[mine], among, n_nearest)
             found.distance[mine] = distances[:, 0].double()
             found.nearest[mine, : places.shape[1]] = places
-            fellows = self.fellows[k]
-            if len(fellows):
-                nearer = torch.searchsorted(fellows, distances[:, 0].contiguous())
-                found.percentile[mine] = 100.0 * nearer.double() / len(fellows)
+            spacing = self.spacing[k]
+            if len(spacing):
+                nearer = torch.searchsorted(spacing, distances[:, 0].contiguous())
+                found.percentile[mine] = 100.0 * nearer.double() / len(spacing)
         return found
 
 
-def _fellows(x: Tensor, grid: Grid) -> Tensor:
+def _measure_spacing(x: Tensor, grid: AnswerGrid) -> Tensor:
     """Distance of some rows to the nearest other one, ascending; none where there is no other one."""
     if len(x) < 2:
         return x.new_empty(0)
-    own_and_next = _distances(x[:_FELLOWS], x, grid).topk(2, largest=False).values  # a row's distance to itself is 0
+    own_and_next = (
+        _measure_distances(x[:_FELLOWS], x, grid).topk(2, largest=False).values
+    )  # a row's distance to itself is 0
     return own_and_next[:, 1].sort().values
 
 
-def _distances(x: Tensor, real: Tensor, grid: Grid) -> Tensor:
+def _measure_distances(x: Tensor, real: Tensor, grid: AnswerGrid) -> Tensor:
     """(n, m): mean over table columns of the differences that make up the cost.
 
     Levels are compared by a product of their one-hot codes, many times faster than feature by feature.

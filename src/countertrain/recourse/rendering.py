@@ -27,19 +27,19 @@ def as_html(explanations: Sequence["Explanation"], title: str | None = None) -> 
     Colours are see-through, so that they suit light and dark pages.
     """
     head = f"<p>{escape(title)}</p>" if title else ""
-    return f"<div>{head}{''.join(_folded(one, unfold=i == 0) for i, one in enumerate(explanations))}</div>"
+    return f"<div>{head}{''.join(_render_table(one, unfold=i == 0) for i, one in enumerate(explanations))}</div>"
 
 
-def _folded(explanation: "Explanation", *, unfold: bool) -> str:
+def _render_table(explanation: "Explanation", *, unfold: bool) -> str:
     """One explanation as a table that folds under its title."""
     options = explanation.options
     units = {change.column: f" ({change.unit})" for option in options for change in option.changes if change.unit}
-    rows = [_row("", ["now", *(f"option {i}" for i in range(1, len(options) + 1))])]
+    rows = [_render_row("", ["now", *(f"option {i}" for i in range(1, len(options) + 1))])]
     for name, now in explanation.factual.items():
         changed = [False, *(any(change.column == name for change in option.changes) for option in options)]
         values = [now, *(option.values[name] for option in options)]
-        rows.append(_row(name + units.get(name, ""), [as_text(value) for value in values], changed))
-    rows += [_row(title, cells) for title, cells in _outcome(explanation) if any(cells)]
+        rows.append(_render_row(name + units.get(name, ""), [as_text(value) for value in values], changed))
+    rows += [_render_row(title, cells) for title, cells in _list_outcomes(explanation) if any(cells)]
     title = f"Row {explanation.row}: {explanation.decision} \N{RIGHTWARDS ARROW} {explanation.target}"
     note = f"<p>{escape(explanation.note)}</p>" if explanation.note else ""
     return (
@@ -48,7 +48,7 @@ def _folded(explanation: "Explanation", *, unfold: bool) -> str:
     )
 
 
-def _outcome(explanation: "Explanation") -> list[tuple[str, list[str]]]:
+def _list_outcomes(explanation: "Explanation") -> list[tuple[str, list[str]]]:
     """What stands below the values: titles, each with a cell for the factual and for every option."""
     options = explanation.options
     typical = [option.plausibility_percentile for option in options]
@@ -62,7 +62,7 @@ def _outcome(explanation: "Explanation") -> list[tuple[str, list[str]]]:
     ]
 
 
-def _row(title: str, cells: Sequence[str], changed: Sequence[bool] = ()) -> str:
+def _render_row(title: str, cells: Sequence[str], changed: Sequence[bool] = ()) -> str:
     """A line of the table; cells that changed stand out."""
     style = "padding:2px 8px;border-bottom:1px solid rgba(128,128,128,.3);text-align:"
     mark = ";background:rgba(255,170,0,.3);font-weight:bold"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,7 @@ from countertrain.evaluation.metrics import ROBUST_EPSILON, Metric, accuracy, f1
 from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.population import NotStackableError, Population
-
-if TYPE_CHECKING:
-    from countertrain.estimator import CounterfactualClassifier
+from countertrain.recourse.decider import Decider
 
 __all__ = [
     "INDIVIDUALS",
@@ -26,9 +24,9 @@ __all__ = [
     "Outcome",
     "Performance",
     "Sensitivity",
-    "outcomes",
-    "performance",
-    "sensitivities",
+    "measure_outcomes",
+    "measure_performance",
+    "measure_sensitivities",
 ]
 
 ROUNDS, INDIVIDUALS = 20, 100
@@ -64,7 +62,7 @@ class Performance:
     brier: float
 
 
-def performance(probability: Tensor, y: Tensor, target: int) -> Performance:
+def measure_performance(probability: Tensor, y: Tensor, target: int) -> Performance:
     """Judge probabilities (n, K) by the true classes y (n,); calibration is that of the class `target`."""
     n_classes = probability.shape[1]
     counts = y.bincount(minlength=n_classes)
@@ -103,9 +101,9 @@ class Outcome:
         return known()[self.name]
 
 
-def outcomes(
-    classifier: "CounterfactualClassifier",
-    baseline: "CounterfactualClassifier | None",
+def measure_outcomes(
+    decider: Decider,
+    baseline: Decider | None,
     x: Tensor,
     y: Tensor,
     *,
@@ -115,7 +113,7 @@ def outcomes(
 
     A difference is clear if 95 % of the rounds lie on one side of 0, or if it exceeds two standard errors.
     """
-    ours, ours_robust = _measure_explanations(classifier, x, y, seed), _measure_robustness(classifier, x, y, seed)
+    ours, ours_robust = _measure_explanations(decider, x, y, seed), _measure_robustness(decider, x, y, seed)
     if baseline is None:
         means = {**ours.mean(), **ours_robust}
         return tuple(Outcome(str(name), _or_none(value)) for name, value in means.items())
@@ -141,7 +139,7 @@ def _judge(name: str, ours: float, theirs: float, low: float, high: float) -> Ou
     return replace(outcome, verdict="better" if better else "worse" if worse else "no clear difference")
 
 
-def _measure_explanations(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> pd.DataFrame:
+def _measure_explanations(decider: Decider, x: Tensor, y: Tensor, seed: int) -> pd.DataFrame:
     """A row for each round: plausibility of confident counterfactuals, cost and validity of just valid ones."""
     parts = []
     for tau, names in ((0.95, ["ip", "ip_star"]), (0.5, ["cost", "validity"])):
@@ -151,19 +149,19 @@ def _measure_explanations(classifier: "CounterfactualClassifier", x: Tensor, y: 
                 population,
                 x,
                 y,
-                n_classes=len(classifier.classes_),
-                constraints=classifier.encoder_.constraints(),
+                n_classes=len(decider.classes),
+                constraints=decider.encoder.constraints(),
                 protocol=protocol,
             )
-            for population in _populations(classifier.models_, x)
+            for population in _group_models(decider.models, x)
         ]
         parts.append(pd.concat(records).groupby("round")[names].mean())
     return pd.concat(parts, axis=1)
 
 
-def _measure_robustness(classifier: "CounterfactualClassifier", x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
+def _measure_robustness(decider: Decider, x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
     """Accuracy under each attack."""
-    populations = _populations(classifier.models_, x)
+    populations = _group_models(decider.models, x)
     return {
         attack: float(
             torch.cat(
@@ -174,7 +172,7 @@ def _measure_robustness(classifier: "CounterfactualClassifier", x: Tensor, y: Te
     }
 
 
-def _populations(models: Sequence[nn.Module], x: Tensor) -> list[Population]:
+def _group_models(models: Sequence[nn.Module], x: Tensor) -> list[Population]:
     """The models as one population, or each as its own where they cannot be stacked."""
     if len(models) > 1:
         try:
@@ -200,13 +198,13 @@ class Sensitivity:
     baseline_share: float | None
 
 
-def sensitivities(
-    classifier: "CounterfactualClassifier", baseline: "CounterfactualClassifier | None", x: Tensor, target: int
+def measure_sensitivities(
+    decider: Decider, baseline: Decider | None, x: Tensor, target: int
 ) -> tuple[Sensitivity, ...]:
     """Each column's share of the decisions on encoded rows x (n, D), largest first."""
-    columns = classifier.encoder_.schema.columns
-    ours = _shares(classifier, x, target)
-    theirs = [None] * len(columns) if baseline is None else _shares(baseline, x, target).tolist()
+    columns = decider.encoder.schema.columns
+    ours = _measure_shares(decider, x, target)
+    theirs = [None] * len(columns) if baseline is None else _measure_shares(baseline, x, target).tolist()
     found = [
         Sensitivity(column.name, column.mutability == "none", float(share), other)
         for column, share, other in zip(columns, ours, theirs, strict=True)
@@ -214,16 +212,16 @@ def sensitivities(
     return tuple(sorted(found, key=lambda s: -s.share))
 
 
-def _shares(classifier: "CounterfactualClassifier", x: Tensor, target: int) -> NDArray[np.float64]:
+def _measure_shares(decider: Decider, x: Tensor, target: int) -> NDArray[np.float64]:
     """Mean absolute contribution of each table column, (C,), as shares of their sum; mean over the models.
 
     A contribution is that to the logit of the target class over the mean of the others, on the way from the average
     row; those of the levels of a category are summed before the absolute value is taken.
     """
-    encoder, n_classes = classifier.encoder_, len(classifier.classes_)
+    encoder, n_classes = decider.encoder, len(decider.classes)
     column_of = torch.tensor(encoder.column_of)
     shares = []
-    for model in classifier.models_:
+    for model in decider.models:
         contribution = torch.zeros_like(x)  # (n, D)
         for k in range(n_classes):
             weight = 1.0 if k == target else -1.0 / (n_classes - 1)

@@ -21,12 +21,12 @@ __all__ = [
     "Association",
     "Disparity",
     "Estimate",
-    "Group",
+    "GroupOutcome",
     "Grouping",
     "Measure",
-    "associations",
-    "grouping",
-    "people",
+    "compare_groups",
+    "measure_associations",
+    "tabulate_people",
 ]
 
 PROXY = 0.5
@@ -52,11 +52,11 @@ class Association:
     measure: str
 
 
-def associations(schema: Schema, table: pd.DataFrame) -> tuple[Association, ...]:
+def measure_associations(schema: Schema, table: pd.DataFrame) -> tuple[Association, ...]:
     """Every immutable column with every other, strongest first, measured on the rows in which both are known."""
     fixed = [column for column in schema.columns if column.mutability == "none"]
     others = [column for column in schema.columns if column.mutability != "none"]
-    values = {column.name: _values(column, table[column.name]) for column in schema.columns}
+    values = {column.name: _to_numbers(column, table[column.name]) for column in schema.columns}
     found = []
     for a, b in product(fixed, others):
         one, other = values[a.name], values[b.name]
@@ -66,7 +66,7 @@ def associations(schema: Schema, table: pd.DataFrame) -> tuple[Association, ...]
     return tuple(sorted(found, key=lambda association: -association.strength))
 
 
-def _values(column: Any, values: "pd.Series[Any]") -> Floats:
+def _to_numbers(column: Any, values: "pd.Series[Any]") -> Floats:
     """(n,) numbers, or levels by number; NaN where missing, unless that is a level of its own."""
     values = values.astype(object)
     if isinstance(column, Numeric):
@@ -82,11 +82,11 @@ def _associate(a: Floats, b: Floats, a_numeric: bool, b_numeric: bool) -> tuple[
         return cramers_v(a, b), "Cramér's V"
     measure: Callable[[Floats, Floats], float]
     if a_numeric and b_numeric:
-        measure, ranks_a, ranks_b = correlation, _ranks(a), _ranks(b)
+        measure, ranks_a, ranks_b = correlation, _rank(a), _rank(b)
         names = ("Pearson's correlation", "Spearman's rank correlation")
     else:
         a, b = (a, b) if b_numeric else (b, a)  # levels, then numbers
-        measure, ranks_a, ranks_b = correlation_ratio, a, _ranks(b)
+        measure, ranks_a, ranks_b = correlation_ratio, a, _rank(b)
         names = ("correlation ratio", "correlation ratio of ranks")
     plainly, by_rank = measure(a, b), measure(ranks_a, ranks_b)
     return (plainly, names[0]) if plainly >= by_rank else (by_rank, names[1])
@@ -122,11 +122,11 @@ def cramers_v(a: Floats, b: Floats) -> float:
     return float(min(max(0.0, phi2) / least, 1.0) ** 0.5) if least > 0 else 0.0
 
 
-def _ranks(values: Floats, *, pct: bool = False) -> Floats:
+def _rank(values: Floats, *, pct: bool = False) -> Floats:
     return np.asarray(pd.Series(values).rank(pct=pct), dtype=np.float64)
 
 
-def people(accepted: NDArray[np.bool_], valid: NDArray[np.bool_], cost: Floats) -> pd.DataFrame:
+def tabulate_people(accepted: NDArray[np.bool_], valid: NDArray[np.bool_], cost: Floats) -> pd.DataFrame:
     """A row for each person, a column for each `Measure`, NaN for those who do not count in it.
 
     Validity and cost of recourse come for those alone who are not accepted, in the same order.
@@ -151,7 +151,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupOutcome:
     """People of one group; an estimate is None where too few of them count in it."""
 
     name: str
@@ -177,28 +177,28 @@ class Grouping:
     """The groups that a column of the table makes, and those that are worse off."""
 
     column: str
-    groups: tuple[Group, ...]
+    groups: tuple[GroupOutcome, ...]
     disparities: tuple[Disparity, ...]
 
 
-def grouping(
+def compare_groups(
     column: str, values: "pd.Series[Any]", outcomes: pd.DataFrame, schema: Schema, *, seed: int = 0
 ) -> Grouping:
     """Compare people by their values of a column; numbers are split into bands of about equally many."""
-    place, names = _groups(column, values, schema)
+    place, names = _split_people(column, values, schema)
     rng = np.random.default_rng(seed)
-    groups: list[Group] = []
+    groups: list[GroupOutcome] = []
     disparities: list[Disparity] = []
     for i, name in enumerate(names):
         inside = place == i
-        mine, others = (_estimates(outcomes[rows], rng) for rows in (inside, ~inside))
+        mine, others = (_estimate_all(outcomes[rows], rng) for rows in (inside, ~inside))
         n_rejected = int((outcomes["accepted"][inside] == 0).sum())
-        groups.append(Group(name, int(inside.sum()), n_rejected, **mine))
-        disparities += _disparities(name, mine, others)
+        groups.append(GroupOutcome(name, int(inside.sum()), n_rejected, **mine))
+        disparities += _find_disparities(name, mine, others)
     return Grouping(column, tuple(groups), tuple(disparities))
 
 
-def _groups(column: str, values: "pd.Series[Any]", schema: Schema) -> tuple[NDArray[np.int64], list[str]]:
+def _split_people(column: str, values: "pd.Series[Any]", schema: Schema) -> tuple[NDArray[np.int64], list[str]]:
     """(n,) the place of each person's group, and what the groups are called."""
     declared = schema[column] if column in schema.names else None
     numeric = is_numeric_dtype(values) and not is_bool_dtype(values)
@@ -207,8 +207,8 @@ def _groups(column: str, values: "pd.Series[Any]", schema: Schema) -> tuple[NDAr
     distinct = values.dropna().unique()
     if numeric and len(distinct) > _BANDS:
         numbers = values.astype(object).to_numpy(dtype=np.float64, na_value=np.nan)
-        place = pd.factorize(np.ceil(_ranks(numbers, pct=True) * _BANDS), sort=True)[0]  # equal numbers stay together
-        names = [_band(numbers[place == i]) for i in range(place.max() + 1)]
+        place = pd.factorize(np.ceil(_rank(numbers, pct=True) * _BANDS), sort=True)[0]  # equal numbers stay together
+        names = [_name_band(numbers[place == i]) for i in range(place.max() + 1)]
     else:
         order = {level: i for i, level in enumerate(getattr(declared, "levels", ()))}
         levels = sorted(distinct, key=lambda level: (order.get(level, len(order)), isinstance(level, str), level))
@@ -224,12 +224,12 @@ def _groups(column: str, values: "pd.Series[Any]", schema: Schema) -> tuple[NDAr
     return place, names
 
 
-def _band(numbers: Floats) -> str:
+def _name_band(numbers: Floats) -> str:
     low, high = (as_text(float(f"{end:.4g}")) for end in (numbers.min(), numbers.max()))
     return f"{low} to {high}"
 
 
-def _estimates(outcomes: pd.DataFrame, rng: np.random.Generator) -> dict[str, Estimate | None]:
+def _estimate_all(outcomes: pd.DataFrame, rng: np.random.Generator) -> dict[str, Estimate | None]:
     return {str(name): _estimate(outcomes[name].dropna().to_numpy(), rng) for name in outcomes}
 
 
@@ -241,7 +241,7 @@ def _estimate(values: Floats, rng: np.random.Generator) -> Estimate | None:
     return Estimate(float(values.mean()), float(low), float(high))
 
 
-def _disparities(
+def _find_disparities(
     name: str, mine: dict[str, Estimate | None], others: dict[str, Estimate | None]
 ) -> Iterator[Disparity]:
     measures: Sequence[Measure] = ("accepted", "valid", "cost")

@@ -13,7 +13,7 @@ from countertrain.recourse.answer import Recourse
 from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import PROXY, Association, Grouping
 
-__all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Finding", "findings"]
+__all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Finding", "list_findings"]
 
 Light = Literal["warn", "look", "good"]
 MISCALIBRATED = (0.05, 0.1)
@@ -30,7 +30,7 @@ SENSITIVE = 0.2
 class Finding:
     """A sentence for the owner of the model."""
 
-    level: Light
+    light: Light
     text: str
     section: str
     """The part of the report that has the numbers."""
@@ -54,7 +54,7 @@ class Evidence:
     rejected: NDArray[np.int64]
     """Their places among all rows."""
     people: pd.DataFrame
-    """All in the sample, as `fairness.people` describes them."""
+    """All in the sample, as `fairness.tabulate_people` describes them."""
     associations: tuple[Association, ...]
     groupings: tuple[Grouping, ...]
 
@@ -73,15 +73,25 @@ class Evidence:
         return next(one for one in self.outcomes if one.name == name)
 
 
-def findings(evidence: Evidence) -> list[Finding]:
+def list_findings(evidence: Evidence) -> list[Finding]:
     """What is found, warnings first."""
-    rules = (_wanted, _decisions, _probabilities, _recourse, _groups, _proxies, _immutable, _comparison, _robustness)
+    rules = (
+        _judge_wanted,
+        _judge_decisions,
+        _judge_probabilities,
+        _judge_recourse,
+        _judge_groups,
+        _judge_proxies,
+        _judge_immutable,
+        _judge_comparison,
+        _judge_robustness,
+    )
     found = [finding for rule in rules for finding in rule(evidence)]
     order: list[Light] = ["warn", "look", "good"]
-    return sorted(found, key=lambda finding: order.index(finding.level))
+    return sorted(found, key=lambda finding: order.index(finding.light))
 
 
-def _wanted(e: Evidence) -> Iterator[Finding]:
+def _judge_wanted(e: Evidence) -> Iterator[Finding]:
     if not e.target_given:
         text = (
             f"Nobody said which decision people want; this report takes it to be {e.wanted}. "
@@ -90,7 +100,7 @@ def _wanted(e: Evidence) -> Iterator[Finding]:
         yield Finding("look", text, "method")
 
 
-def _decisions(e: Evidence) -> Iterator[Finding]:
+def _judge_decisions(e: Evidence) -> Iterator[Finding]:
     p = e.performance
     usual = f"always answering “{e.classes[p.commonest]}” would be right in {_of_100(p.commonest_share)}"
     if p.accuracy - p.commonest_share > 2 * (p.accuracy * (1 - p.accuracy) / p.n) ** 0.5:
@@ -103,27 +113,27 @@ def _decisions(e: Evidence) -> Iterator[Finding]:
         )
 
 
-def _probabilities(e: Evidence) -> Iterator[Finding]:
+def _judge_probabilities(e: Evidence) -> Iterator[Finding]:
     off = e.performance.ece
-    level: Light = "good" if off <= MISCALIBRATED[0] else "look" if off <= MISCALIBRATED[1] else "warn"
+    light: Light = "good" if off <= MISCALIBRATED[0] else "look" if off <= MISCALIBRATED[1] else "warn"
     text = f"Stated probabilities of {e.wanted} are off by {100 * off:.1f} percentage points on average"
-    advice = "." if level == "good" else "; do not read them as chances without recalibrating them."
-    yield Finding(level, text + advice, "decisions")
+    advice = "." if light == "good" else "; do not read them as chances without recalibrating them."
+    yield Finding(light, text + advice, "decisions")
 
 
-def _recourse(e: Evidence) -> Iterator[Finding]:
+def _judge_recourse(e: Evidence) -> Iterator[Finding]:
     helped = e.people["valid"].dropna()
     if helped.empty:
         yield Finding("look", f"No row is decided otherwise than {e.wanted}: there is nothing to explain.", "recourse")
         return
     share = float(helped.mean())
-    level: Light = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
+    light: Light = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
     text = f"{_percent(share)} of the {len(helped):,} rejected people can be told a change that leads to {e.wanted}"
     rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
-    yield Finding(level, text + rest, "recourse")
+    yield Finding(light, text + rest, "recourse")
 
 
-def _groups(e: Evidence) -> Iterator[Finding]:
+def _judge_groups(e: Evidence) -> Iterator[Finding]:
     if not e.groupings:
         yield Finding(
             "look",
@@ -148,7 +158,7 @@ def _groups(e: Evidence) -> Iterator[Finding]:
         yield Finding("good", f"No group by {', '.join(fine)} was found to be clearly worse off.", "groups")
 
 
-def _proxies(e: Evidence) -> Iterator[Finding]:
+def _judge_proxies(e: Evidence) -> Iterator[Finding]:
     for fixed in dict.fromkeys(proxy.immutable for proxy in e.proxies):
         named = [f"{one.column} ({one.strength:.2f})" for one in e.proxies if one.immutable == fixed]
         text = (
@@ -160,7 +170,7 @@ def _proxies(e: Evidence) -> Iterator[Finding]:
         yield Finding("good", "No single column was found to be a proxy of an immutable one.", "proxies")
 
 
-def _immutable(e: Evidence) -> Iterator[Finding]:
+def _judge_immutable(e: Evidence) -> Iterator[Finding]:
     fixed = [one for one in e.sensitivities if one.immutable]
     if not fixed:
         yield Finding(
@@ -168,13 +178,13 @@ def _immutable(e: Evidence) -> Iterator[Finding]:
         )
         return
     share = sum(one.share for one in fixed)
-    level: Light = "good" if share <= SENSITIVE else "look"
+    light: Light = "good" if share <= SENSITIVE else "look"
     names = ", ".join(f"{one.column} {_percent(one.share)}" for one in fixed)
     text = f"{_percent(share)} of what moves the decision comes from columns that nobody can change ({names})."
-    yield Finding(level, text, "sensitivity")
+    yield Finding(light, text, "sensitivity")
 
 
-def _comparison(e: Evidence) -> Iterator[Finding]:
+def _judge_comparison(e: Evidence) -> Iterator[Finding]:
     if e.baseline_performance is None:
         yield Finding("look", "The model was not compared with a conventionally trained one.", "comparison")
         return
@@ -186,7 +196,7 @@ def _comparison(e: Evidence) -> Iterator[Finding]:
     yield Finding("look" if worse else "good", f"Compared with its baseline, the model is {text}.", "comparison")
 
 
-def _robustness(e: Evidence) -> Iterator[Finding]:
+def _judge_robustness(e: Evidence) -> Iterator[Finding]:
     left = e.outcome("pgd").ours
     assert left is not None  # an accuracy always is a number
     if e.performance.accuracy - left > FRAGILE:

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,16 +11,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Explanation, Recourse
+from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import as_text
 from countertrain.report import audit, fairness, findings
 from countertrain.report.findings import Evidence
 from countertrain.tables.schema import Boolean, Categorical, Numeric
 from countertrain.words import list_phrases, plain
 
-if TYPE_CHECKING:
-    from countertrain.estimator import CounterfactualClassifier
-
-__all__ = ["page"]
+__all__ = ["render_page"]
 
 _MOST_BARS, _MOST_ASKED, _MOST_LEVELS = 20, 8, 12  # columns in a chart and in a table, levels of a column
 _NOTHING = "\N{EN DASH}"
@@ -39,9 +37,9 @@ _WAYS = {
 _VERSIONS = ("countertrain", "torch", "scikit-learn", "numpy", "pandas")
 
 
-def page(
-    classifier: "CounterfactualClassifier",
-    baseline: "CounterfactualClassifier | None",
+def render_page(
+    decider: Decider,
+    baseline: Decider | None,
     evidence: Evidence,
     n_examples: int,
     title: str | None,
@@ -55,21 +53,22 @@ def page(
         lstrip_blocks=True,
     )
     environment.filters |= {"text": as_text, "percent": _percent, "number": _number}
-    both = [one for one in (classifier, baseline) if one is not None]
-    settings = [{name: _name_value(value) for name, value in one.get_params(deep=False).items()} for one in both]
+    both = [one for one in (decider, baseline) if one is not None]
+    settings = [{name: _name_value(value) for name, value in one.settings.items()} for one in both]
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
-        findings=findings.findings(evidence),
-        trained=[_OBJECTIVES.get(str(one.objective), "an objective of its own") for one in both],
-        n_models=len(classifier.models_),
+        findings=findings.list_findings(evidence),
+        trained=[_OBJECTIVES.get(str(one.settings.get("objective")), "an objective of its own") for one in both],
+        n_models=len(decider.models),
         shown=[one for i, one in enumerate(evidence.sensitivities) if i < _MOST_BARS or one.immutable],
-        examples=_examples(evidence, n_examples),
-        **_typical(evidence.recourse),
+        examples=_choose_examples(evidence, n_examples),
+        **_summarise_advice(evidence.recourse),
         settings=settings[0],
         differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
         columns=[
-            (column.name, _values(column), _WAYS[column.mutability]) for column in classifier.encoder_.schema.columns
+            (column.name, _describe_values(column), _WAYS[column.mutability])
+            for column in decider.encoder.schema.columns
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
@@ -79,7 +78,7 @@ def page(
     )
 
 
-def _examples(evidence: Evidence, n: int) -> list[tuple[int, Explanation]]:
+def _choose_examples(evidence: Evidence, n: int) -> list[tuple[int, Explanation]]:
     """Rejected rows and their recourse: from cheap to dear, and one for whom none was found, if there is any."""
     table = evidence.recourse.table
     by_cost = table.costs.sum(1).argsort(kind="stable")
@@ -90,7 +89,7 @@ def _examples(evidence: Evidence, n: int) -> list[tuple[int, Explanation]]:
     return [(int(evidence.rejected[i]), evidence.recourse[int(i)]) for i in chosen]
 
 
-def _typical(recourse: Recourse) -> dict[str, Any]:
+def _summarise_advice(recourse: Recourse) -> dict[str, Any]:
     """What valid advice is like: columns changed, percentile among real rows, and what is asked most often."""
     helped = recourse.table.valid
     changed, percentile = recourse.table.costs[helped] > 0, recourse.table.percentile[helped]
@@ -113,7 +112,7 @@ def _name_value(value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def _values(column: Numeric | Categorical | Boolean) -> str:
+def _describe_values(column: Numeric | Categorical | Boolean) -> str:
     """What a column may hold."""
     if isinstance(column, Numeric):
         step = f", in steps of {as_text(column.step)}" if column.step else ""

@@ -13,12 +13,14 @@ from torch import nn
 
 from countertrain.files import write_text
 from countertrain.models.deciding import as_one
+from countertrain.recourse.decider import Decider
 from countertrain.runs.measure import Scores, measure
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset
 from countertrain.tables.dataset import Split
 from countertrain.training.history import History
+from countertrain.words import plain
 
 __all__ = ["REFERENCE_ROWS", "Run", "keep_reference"]
 
@@ -53,6 +55,14 @@ class Run:
     def model(self) -> nn.Module:
         """The models as one: (n, D) encoded rows -> (n, K) logits."""
         return as_one(self.models)
+
+    @property
+    def decider(self) -> Decider:
+        """What explaining, judging and serving the decisions needs of the run."""
+        train, classes = self.data.train, tuple(plain(label) for label in self.data.classes)
+        reference = (train.x, train.y) if len(train) else None
+        settings = self.settings.model_dump() | dict(self.own_code)
+        return Decider(self.data.encoder, classes, tuple(self.models), reference, settings)
 
     @property
     def classes(self) -> NDArray[Any]:

@@ -6,8 +6,18 @@ from typing import Any
 from countertrain.recourse.answer import Explanation
 from countertrain.tables.schema import Level
 
-__all__ = ["Chance", "Decision", "Form", "Health", "PredictAnswer", "Problem", "RecourseAnswer", "Refusal", "Sample",
-           "SampleRow"]  # fmt: skip
+__all__ = [
+    "Chance",
+    "Decision",
+    "FieldError",
+    "Form",
+    "Health",
+    "PredictAnswer",
+    "RecourseAnswer",
+    "Refusal",
+    "Sample",
+    "SampleRow",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FieldError:
     """One mistake in a request, and the way to it through the body: ["rows", 0, "income"]."""
 
     where: list[str | int]
@@ -89,4 +99,4 @@ class Refusal:
     """Why a request was not answered, in one sentence; and all mistakes in it, if it had any."""
 
     detail: str
-    errors: list[Problem]
+    errors: list[FieldError]

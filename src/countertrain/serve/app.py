@@ -17,23 +17,24 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import Request
 
-from countertrain.estimator import CounterfactualClassifier
+from countertrain.recourse.decider import Decider
+from countertrain.recourse.defaults import N_STEPS, TAU
 from countertrain.runs.folder import read_run
 from countertrain.serve import routes
 from countertrain.serve.answers import Refusal
 from countertrain.serve.batching import BusyError
+from countertrain.serve.counters import Counters
 from countertrain.serve.desk import Desk
 from countertrain.serve.guard import Guard
 from countertrain.serve.limits import Limits, check_access
-from countertrain.serve.metrics import Metrics
-from countertrain.serve.questions import in_words
+from countertrain.serve.questions import explain_errors
 from countertrain.tables.schema import Schema
 
 __all__ = ["create_app", "run"]
 
 _ABOUT = """What a model decides for people, and what they could change for another decision.
 
-People are described by the columns of the model (`GET /schema`), in their own units. `POST /predict` tells the
+People are described by the columns of the model (`GET /schema`), in their own units. `POST /predict` gives the
 decision, `POST /recourse` the ways to another one. Whatever is wrong with a request is said in one sentence that names
 the field."""
 _PAGE = {
@@ -45,25 +46,25 @@ _PAGE = {
 
 
 def create_app(
-    classifier: CounterfactualClassifier,
+    decider: Decider,
     *,
-    baseline: CounterfactualClassifier | None = None,
+    baseline: Decider | None = None,
     token: str | None = None,
     limits: Limits | None = None,
-    tau: float = 0.75,
-    n_steps: int = 40,
+    tau: float = TAU,
+    n_steps: int = N_STEPS,
 ) -> FastAPI:
-    """The service for a fitted classifier, and for a conventional one to compare it with.
+    """The service for a fitted classifier (its `decider`), and for a conventional one to compare it with.
 
-    With a token, all but the page and /healthz needs it; without one, the service is to be asked as localhost.
+    With a token, everything but the page and /healthz needs it; without one, the service is to be asked as localhost.
     Options are to have probability `tau`; `n_steps` is the most that each of two gradient searches may take.
     """
     limits = limits or Limits()
-    models = {"main": classifier} if baseline is None else {"main": classifier, "baseline": baseline}
+    deciders = {"main": decider} if baseline is None else {"main": decider, "baseline": baseline}
     if baseline is not None:
-        _check_alike(classifier, baseline)
-    desks = {name: Desk.of(model, tau=tau, n_steps=n_steps, sample=limits.sample) for name, model in models.items()}
-    metrics = Metrics()
+        _check_alike(decider, baseline)
+    desks = {name: Desk.of(one, tau=tau, n_steps=n_steps, sample=limits.sample) for name, one in deciders.items()}
+    counters = Counters()
     app = FastAPI(
         title="countertrain",
         version=version("countertrain"),
@@ -73,14 +74,14 @@ def create_app(
         openapi_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.add_middleware(Guard, limits=limits, metrics=metrics, local=token is None)
-    closed = APIRouter() if token is None else _behind(token)
-    closed.include_router(routes.asking(desks, limits, metrics))
-    closed.include_router(routes.looking(desks, limits, metrics))
-    closed.include_router(_described(app))
-    for router in (routes.health(), closed, _page()):
+    app.add_middleware(Guard, limits=limits, counters=counters, local=token is None)
+    closed = APIRouter() if token is None else _require_token(token)
+    closed.include_router(routes.make_question_routes(desks, limits, counters))
+    closed.include_router(routes.make_lookup_routes(desks, limits, counters))
+    closed.include_router(_describe(app))
+    for router in (routes.make_health_route(), closed, _serve_page()):
         app.include_router(router)
-    _say_what_is_wrong(app, classifier.encoder_.schema)
+    _answer_mistakes(app, decider.encoder.schema)
     return app
 
 
@@ -98,19 +99,19 @@ def run(
     check_access(host, token)
     main = read_run(Path(folder))
     other = main.twin if baseline is None else read_run(Path(baseline))
-    conventional = None if other is None else CounterfactualClassifier.of(other)
-    app = create_app(CounterfactualClassifier.of(main), baseline=conventional, token=token, limits=limits)
+    conventional = None if other is None else other.decider
+    app = create_app(main.decider, baseline=conventional, token=token, limits=limits)
     ready()
     uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
 
 
-def _check_alike(classifier: CounterfactualClassifier, baseline: CounterfactualClassifier) -> None:
+def _check_alike(decider: Decider, baseline: Decider) -> None:
     """Refuse two models that cannot be asked the same questions."""
     one, other = (
-        [(column.kind, column.name, getattr(column, "levels", ())) for column in model.encoder_.schema.columns]
-        for model in (classifier, baseline)
+        [(column.kind, column.name, getattr(column, "levels", ())) for column in each.encoder.schema.columns]
+        for each in (decider, baseline)
     )
-    if one != other or classifier.classes_.tolist() != baseline.classes_.tolist():
+    if one != other or decider.classes != baseline.classes:
         odd = next((f"column {mine[1]!r}" for mine in one if mine not in other), "the columns or the classes")
         raise ValueError(
             f"the baseline must have the columns, levels and classes of the model; {odd} differ; "
@@ -118,7 +119,7 @@ def _check_alike(classifier: CounterfactualClassifier, baseline: CounterfactualC
         )
 
 
-def _behind(token: str) -> APIRouter:
+def _require_token(token: str) -> APIRouter:
     """A router that lets through who knows the token."""
     bearer = HTTPBearer(auto_error=False, description="The token that the service was started with.")
 
@@ -131,7 +132,7 @@ def _behind(token: str) -> APIRouter:
     return APIRouter(dependencies=[Depends(check)], responses={401: refused})
 
 
-def _described(app: FastAPI) -> APIRouter:
+def _describe(app: FastAPI) -> APIRouter:
     """The OpenAPI description of the service."""
     router = APIRouter()
 
@@ -142,7 +143,7 @@ def _described(app: FastAPI) -> APIRouter:
     return router
 
 
-def _page() -> APIRouter:
+def _serve_page() -> APIRouter:
     """The page: a few files, which need nothing from elsewhere."""
     router = APIRouter(include_in_schema=False)
 
@@ -158,7 +159,7 @@ def _page() -> APIRouter:
     return router
 
 
-def _say_what_is_wrong(app: FastAPI, schema: Schema) -> None:
+def _answer_mistakes(app: FastAPI, schema: Schema) -> None:
     """Every mistake is answered alike: in one sentence, and field by field where there are fields."""
     write = TypeAdapter(Refusal).dump_json
 
@@ -167,7 +168,7 @@ def _say_what_is_wrong(app: FastAPI, schema: Schema) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return refused(422, in_words(error.errors(), schema))
+        return refused(422, explain_errors(error.errors(), schema))
 
     @app.exception_handler(StarletteHTTPException)
     async def other(request: Request, error: StarletteHTTPException) -> Response:

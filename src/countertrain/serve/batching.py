@@ -42,9 +42,9 @@ class Batcher(Generic[Job, Answer]):
         *,
         limits: Limits,
         thread: Executor,
-        seen: Callable[[int, int], None],
+        record: Callable[[int, int], None],
     ) -> None:
-        self._run, self._limits, self._thread, self._seen = run, limits, thread, seen
+        self._run, self._limits, self._thread, self._record = run, limits, thread, record
         self._queue: deque[_Waiting[Job, Answer]] = deque()
         self._n_rows = 0  # that an answer is awaited for
         self._emptying: asyncio.Task[None] | None = None
@@ -66,10 +66,10 @@ class Batcher(Generic[Job, Answer]):
 
     async def _empty(self) -> None:
         """Answer all that is in the queue, as many at once as may be."""
-        while batch := await self._next():
-            self._seen(len(batch), sum(one.n_rows for one in batch))
+        while batch := await self._take_batch():
+            self._record(len(batch), sum(one.n_rows for one in batch))
             jobs = [one.job for one in batch]
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._answers, jobs)
+            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, jobs)
             for one, answer in zip(batch, answers, strict=True):
                 if one.answer.done():  # its caller has gone meanwhile
                     continue
@@ -78,9 +78,9 @@ class Batcher(Generic[Job, Answer]):
                 else:
                     one.answer.set_result(answer)
 
-    async def _next(self) -> list[_Waiting[Job, Answer]]:
+    async def _take_batch(self) -> list[_Waiting[Job, Answer]]:
         """The longest-waiting jobs, up to the rows of a batch, and at least one if there is any."""
-        await self._lull()
+        await self._await_lull()
         batch: list[_Waiting[Job, Answer]] = []
         room = self._limits.batch_rows
         while self._queue and (not batch or self._queue[0].n_rows <= room):
@@ -90,7 +90,7 @@ class Batcher(Generic[Job, Answer]):
                 room -= one.n_rows
         return batch
 
-    async def _lull(self) -> None:
+    async def _await_lull(self) -> None:
         """Wait until no more jobs arrive, or there are enough; but not for long.
 
         While they do, the event loop is busy with reading them, and a search would only be in its way.
@@ -105,9 +105,9 @@ class Batcher(Generic[Job, Answer]):
             if len(self._queue) == n_waiting and now() < before + 2 * window:  # a busy loop may not have looked yet
                 return
 
-    def _answers(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
+    def _answer(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
         """One answer a job; if all together fail, each is tried by itself to find the culprit."""
         try:
             return self._run(jobs)
         except Exception as error:
-            return [error] if len(jobs) == 1 else [self._answers([job])[0] for job in jobs]
+            return [error] if len(jobs) == 1 else [self._answer([job])[0] for job in jobs]

@@ -11,16 +11,15 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from countertrain.constraints import Constraints
-from countertrain.estimator import CounterfactualClassifier
-from countertrain.models.deciding import logits_of
 from countertrain.recourse.answer import Explanation
+from countertrain.recourse.decider import Decider
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
 from countertrain.serve.answers import Chance, Decision, PredictAnswer, RecourseAnswer, Sample, SampleRow
 from countertrain.serve.questions import Question, RecourseQuestion
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.labels import find_targets
 from countertrain.tables.schema import Level, Schema
-from countertrain.words import plain
 
 __all__ = ["Desk"]
 
@@ -30,34 +29,34 @@ _EXPLANATIONS = TypeAdapter(RecourseAnswer).dump_json
 
 @dataclass(frozen=True, eq=False)
 class Desk:
-    """One classifier with all that it takes to answer, prepared once."""
+    """One decider with everything that it takes to answer, prepared once."""
 
     search: RecourseSearch
     constraints: Constraints
     alone: Mapping[str, Encoder]
-    """An encoder for each column by itself, with which the limits of one person are cheap to know."""
+    """An encoder per column, with which the limits of one person are cheap to work out."""
     samples: Mapping[Level, Sequence[SampleRow]]
     """Real people of each class, in random order; none where none may be shown."""
     tau: float
     n_steps: int
 
     @classmethod
-    def of(cls, classifier: CounterfactualClassifier, *, tau: float, n_steps: int, sample: int) -> Self:
-        """The desk of a fitted classifier, at which up to `sample` real people of a class may be looked at."""
-        encoder, search = classifier.encoder_, RecourseSearch.of(classifier)
-        search = replace(search, examples=search.examples.astype(object))  # made once what every answer needs
+    def of(cls, decider: Decider, *, tau: float, n_steps: int, sample: int) -> Self:
+        """The desk of a decider, at which up to `sample` real people per class may be looked at."""
+        encoder, search = decider.encoder, RecourseSearch.of(decider)
+        search = replace(search, examples=search.examples.astype(object))  # every answer needs them so
         alone = {
             column.name: Encoder(Schema(columns=(column,)), encoder.centre[i : i + 1], encoder.scale[i : i + 1], (t,))
             for i, (column, t) in enumerate(zip(encoder.schema.columns, encoder.dtypes, strict=True))
         }
-        return cls(search, encoder.constraints(), alone, _samples(search, sample), tau, n_steps)
+        return cls(search, encoder.constraints(), alone, _take_samples(search, sample), tau, n_steps)
 
     @property
-    def classes(self) -> list[Level]:
-        """The labels of the classes."""
-        return [plain(label) for label in self.search.classes]
+    def decider(self) -> Decider:
+        """Whoever decides here."""
+        return self.search.decider
 
-    def people(self, label: Level | None, n: int) -> Sample:
+    def show_people(self, label: Level | None, n: int) -> Sample:
         """Some real people of a class, or of all classes in turn."""
         if label is not None:
             return Sample([*self.samples[label][:n]])
@@ -66,33 +65,34 @@ class Desk:
 
     def predict(self, questions: Sequence[Question]) -> list[bytes]:
         """The decisions on the people of each question."""
-        probability = self._logits(self._encoded(self._frame(questions))).double().softmax(-1).tolist()  # (n, K)
-        labels = self.classes
+        labels, x = self.decider.classes, self._encode(self._to_frame(questions))
+        probability = self.decider.compute_probabilities(x).tolist()  # (n, K)
         decisions = [
             Decision(labels[row.index(max(row))], [Chance(*pair) for pair in zip(labels, row, strict=True)])
             for row in probability
         ]
-        return [_DECISIONS(PredictAnswer(decisions[part])) for part in _parts(questions)]
+        return [_DECISIONS(PredictAnswer(decisions[part])) for part in _split_rows(questions)]
 
     def recourse(self, questions: Sequence[RecourseQuestion]) -> list[bytes]:
-        """What the people of each question could change; all are searched for together, each within own limits."""
-        frame = self._frame(questions)
-        origin = self._encoded(frame)
-        reach, target = Reach.of(self.constraints, origin), self._other(origin)
-        for question, part in zip(questions, _parts(questions), strict=True):
-            self._limit(reach, question, part)
-            if question.target is not None:
-                target[part] = self.classes.index(question.target)
-        n_options = [question.n_options for question in questions for _ in question.rows]
-        found = self.search([Request(frame, target, reach)], n_options=n_options, tau=self.tau, n_steps=self.n_steps)[0]
+        """What the people of each question could change; all are searched together, each within their own limits."""
+        frame = self._to_frame(questions)
+        origin = self._encode(frame)
+        reach, target = Reach.of(self.constraints, origin), self.decider.decide(origin)
+        for question, part in zip(questions, _split_rows(questions), strict=True):
+            self._narrow(reach, question, part)
+            target[part] = torch.from_numpy(find_targets(question.target, self.decider.classes, target[part].numpy()))
+        options = [question.options for question in questions for _ in question.rows]
+        found = self.search([Request(frame, target, reach)], options=options, tau=self.tau, n_steps=self.n_steps)[0]
         return [
-            _EXPLANATIONS(RecourseAnswer([self._shown(found[i], i - part.start) for i in range(part.start, part.stop)]))
-            for part in _parts(questions)
+            _EXPLANATIONS(
+                RecourseAnswer([self._finish(found[i], i - part.start) for i in range(part.start, part.stop)])
+            )
+            for part in _split_rows(questions)
         ]
 
-    def _limit(self, reach: Reach, question: RecourseQuestion, part: slice) -> None:
+    def _narrow(self, reach: Reach, question: RecourseQuestion, part: slice) -> None:
         """Narrow the reach of the people of a question to what they can change themselves."""
-        encoder = self.search.encoder
+        encoder = self.decider.encoder
         for name in question.ranges.keys() | set(question.immutable):
             features = encoder.slices[encoder.schema.names.index(name)]
             constraints = self.alone[name].constraints(
@@ -102,33 +102,26 @@ class Desk:
             mine = Reach.of(constraints, reach.origin[part, features])
             reach.low[part, features], reach.high[part, features] = mine.low, mine.high
 
-    def _shown(self, explanation: Explanation, row: int) -> Explanation:
+    def _finish(self, explanation: Explanation, row: int) -> Explanation:
         """An explanation with the number of its row in the question, and no real people where none may be shown."""
         if any(self.samples.values()):
             return replace(explanation, row=row)
         return replace(explanation, row=row, options=tuple(replace(o, nearest=()) for o in explanation.options))
 
-    def _frame(self, questions: Sequence[Question]) -> pd.DataFrame:
+    def _to_frame(self, questions: Sequence[Question]) -> pd.DataFrame:
         """The people of all questions as one table; as objects, so that nobody's values change with their company."""
         people = [person for question in questions for person in question.rows]
-        columns = {name: [person.get(name) for person in people] for name in self.search.encoder.schema.names}
+        columns = {name: [person.get(name) for person in people] for name in self.decider.encoder.schema.names}
         return pd.DataFrame(columns, dtype=object)
 
-    def _encoded(self, frame: pd.DataFrame) -> Tensor:
-        return torch.from_numpy(self.search.encoder.encode(frame))  # (n, D) float64
-
-    def _logits(self, x: Tensor) -> Tensor:
-        return logits_of(self.search.model, x.float())  # (n, K)
-
-    def _other(self, origin: Tensor) -> Tensor:
-        """(n,), the number of the other one of two classes; where there are more, everyone has named one."""
-        return (self._logits(origin).argmax(1) + 1) % len(self.classes)
+    def _encode(self, frame: pd.DataFrame) -> Tensor:
+        return torch.from_numpy(self.decider.encoder.encode(frame))  # (n, D) float64
 
 
-def _samples(search: RecourseSearch, n: int) -> dict[Level, list[SampleRow]]:
-    """Up to n rows of the reference a class, in the user's units."""
+def _take_samples(search: RecourseSearch, n: int) -> dict[Level, list[SampleRow]]:
+    """Up to n rows of the reference per class, in the user's units."""
     samples: dict[Level, list[SampleRow]] = {}
-    for k, label in enumerate(map(plain, search.classes)):
+    for k, label in enumerate(search.decider.classes):
         places = [] if search.reference is None else search.reference.of_class(k)[:n].tolist()
         rows = search.examples.iloc[places].astype(object)
         values = rows.where(rows.notna(), None).to_numpy().tolist()
@@ -136,7 +129,7 @@ def _samples(search: RecourseSearch, n: int) -> dict[Level, list[SampleRow]]:
     return samples
 
 
-def _parts(questions: Sequence[Question]) -> list[slice]:
+def _split_rows(questions: Sequence[Question]) -> list[slice]:
     """The rows of each question among all."""
     ends = accumulate((len(question.rows) for question in questions), initial=0)
     return [slice(first, last) for first, last in pairwise(ends)]

@@ -10,8 +10,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from countertrain.serve.counters import Counters
 from countertrain.serve.limits import Limits, is_loopback
-from countertrain.serve.metrics import Metrics
 
 __all__ = ["Guard"]
 
@@ -43,8 +43,8 @@ class _GoneError(Exception):
 class Guard:
     """ASGI middleware: refuses what is too large, too slow or from elsewhere, drops who is gone, and counts all."""
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics, local: bool) -> None:
-        self._app, self._limits, self._metrics, self._local = app, limits, metrics, local
+    def __init__(self, app: ASGIApp, *, limits: Limits, counters: Counters, local: bool) -> None:
+        self._app, self._limits, self._counters, self._local = app, limits, counters, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -54,8 +54,8 @@ class Guard:
         answer, start = _Answer(send), perf_counter()
         try:
             self._check_host(scope)
-            body = await self._body(Headers(scope=scope), receive)
-            await self._answered(scope, body, receive, answer)
+            body = await self._read_body(Headers(scope=scope), receive)
+            await self._answer(scope, body, receive, answer)
         except _RefusedError as refused:
             await answer.refuse(refused.status, refused.detail)
         except _GoneError:
@@ -65,7 +65,7 @@ class Guard:
             await answer.refuse(500, "the service failed on this request; its log says why")
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.request(route, answer.status, perf_counter() - start)
+            self._counters.request(route, answer.status, perf_counter() - start)
 
     def _check_host(self, scope: Scope) -> None:
         """Without a token, no page from elsewhere may ask through a name that leads here."""
@@ -74,7 +74,7 @@ class Guard:
         if self._local and not is_loopback(name):
             raise _RefusedError(421, f"without a token the service is asked as localhost; got the host {name!r}")
 
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+    async def _read_body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         """The whole body, unless it is too large; its declared size is not relied upon."""
         most = self._limits.body_bytes
         declared = headers.get("content-length", "0")
@@ -96,7 +96,7 @@ class Guard:
             raise _RefusedError(408, f"the request took longer than {self._limits.seconds:g} s to arrive") from None
         return bytes(body)
 
-    async def _answered(self, scope: Scope, body: bytes, receive: Receive, answer: "_Answer") -> None:
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, answer: "_Answer") -> None:
         """Let the app answer, for as long as it may take and somebody waits."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -11,14 +11,15 @@ from pydantic import TypeAdapter
 
 from countertrain.serve.answers import Form, Health, PredictAnswer, RecourseAnswer, Refusal, Sample
 from countertrain.serve.batching import Batcher
-from countertrain.serve.cells import one_of
+from countertrain.serve.counters import Counters
 from countertrain.serve.desk import Desk
 from countertrain.serve.limits import Limits
-from countertrain.serve.metrics import Metrics
 from countertrain.serve.questions import Question, question_types
+from countertrain.serve.value_types import choice_type
+from countertrain.tables.labels import find_class
 from countertrain.tables.schema import Level, Numeric
 
-__all__ = ["asking", "health", "looking"]
+__all__ = ["make_health_route", "make_lookup_routes", "make_question_routes"]
 
 Asked = TypeVar("Asked", bound=Question)
 
@@ -35,20 +36,20 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def asking(desks: Mapping[str, Desk], limits: Limits, metrics: Metrics) -> APIRouter:
+def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Counters) -> APIRouter:
     """What is asked of a model: decisions, and the ways to another one."""
     router = APIRouter(responses=_RESPONSES)
     main = desks["main"]
     asked, asked_for_recourse = question_types(
-        main.search.encoder, main.classes, baseline="baseline" in desks, limits=limits
+        main.decider.encoder, main.decider.classes, baseline="baseline" in desks, limits=limits
     )
-    deciding = _batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, metrics)
-    searching = _batchers("recourse", {name: desk.recourse for name, desk in desks.items()}, limits, metrics)
+    deciding = _make_batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, counters)
+    searching = _make_batchers("recourse", {name: desk.recourse for name, desk in desks.items()}, limits, counters)
 
     @router.post("/predict", response_model=PredictAnswer, summary="What the model decides")
     async def predict(question: asked) -> Response:  # type: ignore[valid-type]  # made from the schema
         """The decision for each person, and how probable the model finds every class."""
-        return await _asked(deciding, question)
+        return await _answer(deciding, question)
 
     @router.post("/recourse", response_model=RecourseAnswer, summary="What would change the decision")
     async def recourse(question: asked_for_recourse) -> Response:  # type: ignore[valid-type]
@@ -57,19 +58,19 @@ def asking(desks: Mapping[str, Desk], limits: Limits, metrics: Metrics) -> APIRo
         An option is checked by the model as it is told, after rounding. One that is not valid is the closest attempt,
         and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.
         """
-        return await _asked(searching, question)
+        return await _answer(searching, question)
 
     return router
 
 
-def looking(desks: Mapping[str, Desk], limits: Limits, metrics: Metrics) -> APIRouter:
+def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits, counters: Counters) -> APIRouter:
     """What there is to look at: the columns, real people, and counts."""
     router = APIRouter()
     main = desks["main"]
-    form = TypeAdapter(Form).dump_json(_form(desks, limits))
+    form = TypeAdapter(Form).dump_json(_make_form(desks, limits))
     samples = TypeAdapter(Sample)
-    labels: dict[Any, Level] = {str(label): label for label in main.classes}
-    label_type = one_of([*labels])
+    classes = main.decider.classes
+    label_type = choice_type([str(label) for label in classes])
 
     @router.get("/schema", response_model=Form, summary="What a person is asked for")
     async def schema() -> Response:
@@ -82,17 +83,18 @@ def looking(desks: Mapping[str, Desk], limits: Limits, metrics: Metrics) -> APIR
         n: Annotated[int, Query(ge=1, le=max(limits.sample, 1))] = 10,
     ) -> Response:
         """A few of the training rows, if they were saved with the model and may be shown."""
-        return Response(samples.dump_json(main.people(labels.get(label), n)), media_type="application/json")
+        chosen: Level | None = None if label is None else classes[find_class(label, classes, what="label")]
+        return Response(samples.dump_json(main.show_people(chosen, n)), media_type="application/json")
 
     @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
     async def counts() -> Response:
         """Requests by route and status, their time, people, and how many requests were answered together."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 
 
-def health() -> APIRouter:
+def make_health_route() -> APIRouter:
     """What whoever watches over the service asks, and may always ask."""
     router = APIRouter()
     alive = TypeAdapter(Health).dump_json(Health("ok", version("countertrain")))
@@ -105,25 +107,25 @@ def health() -> APIRouter:
     return router
 
 
-def _batchers(
-    work: str, runs: Mapping[str, Callable[[Sequence[Asked]], Sequence[bytes]]], limits: Limits, metrics: Metrics
+def _make_batchers(
+    work: str, runs: Mapping[str, Callable[[Sequence[Asked]], Sequence[bytes]]], limits: Limits, counters: Counters
 ) -> dict[str, Batcher[Asked, bytes]]:
-    """One batcher a model, all of which work in one thread."""
+    """One batcher per model, all of which work in one thread."""
     thread = ThreadPoolExecutor(1, thread_name_prefix=work)
-    seen = partial(metrics.batch, work)
-    return {name: Batcher(run, limits=limits, thread=thread, seen=seen) for name, run in runs.items()}
+    record = partial(counters.batch, work)
+    return {name: Batcher(run, limits=limits, thread=thread, record=record) for name, run in runs.items()}
 
 
-async def _asked(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked) -> Response:
+async def _answer(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked) -> Response:
     answer = await batchers[question.model](question, len(question.rows))
     return Response(answer, media_type="application/json")
 
 
-def _form(desks: Mapping[str, Desk], limits: Limits) -> Form:
+def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
     main = desks["main"]
     columns = [
         column.model_dump(mode="json") | ({} if isinstance(column, Numeric) else {"labels": column.labels})
-        for column in main.search.encoder.schema.columns
+        for column in main.decider.encoder.schema.columns
     ]
     shown = limits.sample if main.search.reference is not None else 0
-    return Form(columns, main.classes, [*desks], limits.rows, limits.options, shown)
+    return Form(columns, [*main.decider.classes], [*desks], limits.rows, limits.options, shown)

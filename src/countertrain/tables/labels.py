@@ -1,5 +1,6 @@
 """The labels of rows as classes 0..K-1, whether they come all at once or part by part."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from countertrain.tables.summaries import MAX_LEVELS
-from countertrain.words import plain
+from countertrain.words import list_names, plain, suggest
 
-__all__ = ["LabelCoder", "check_labels", "code_labels"]
+__all__ = ["LabelCoder", "check_labels", "code_labels", "find_class", "find_targets"]
 
 
 class LabelCoder:
@@ -67,3 +68,26 @@ def check_labels(label: str, title: str, codes: NDArray[np.int64]) -> None:
             f"column {label!r} of {title} must hold 2 to {MAX_LEVELS} classes with at least 5 rows each; "
             f"it has {len(counts)}, the rarest with {counts.min()}"
         )
+
+
+def find_class(label: Any, classes: Sequence[Any], *, what: str = "target") -> int:
+    """The number of a class by its label, or by the text of its label: "1" for 1."""
+    wanted, labels = plain(label), [plain(one) for one in classes]
+    for known, given in ((labels, wanted), ([str(one) for one in labels], str(wanted))):
+        if given in known:
+            return known.index(given)
+    raise ValueError(f"{what} must be one of the classes; got {wanted!r}; {suggest(wanted, labels)}")
+
+
+def find_targets(target: Any, classes: Sequence[Any], decisions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The class (n,) that each row is to get into: `target` for all, one per row, or None for the other one of two."""
+    if target is None:
+        if len(classes) != 2:
+            labels = list_names([plain(label) for label in classes])
+            raise ValueError(f"target must be given where there are {len(classes)} classes: {labels}")
+        return 1 - decisions
+    if isinstance(target, str) or not isinstance(target, Sequence | np.ndarray | pd.Series):
+        return np.full(len(decisions), find_class(target, classes), dtype=np.int64)
+    if len(target) != len(decisions):
+        raise ValueError(f"target must be one class, or one per row, {len(decisions)} of them; got {len(target)}")
+    return np.array([find_class(label, classes) for label in target], dtype=np.int64)

@@ -304,7 +304,7 @@ async function showOptions() {
       rows: [person()],
       model: model(),
       target,
-      n_options: Math.min(N_OPTIONS, state.form.max_options),
+      options: Math.min(N_OPTIONS, state.form.max_options),
       immutable: [...fixed, ...closed],
       ranges: Object.fromEntries(ranges.filter(([, range]) => range.length)),
     };

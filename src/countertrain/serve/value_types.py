@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from reprlib import repr as shown
+from reprlib import repr as shorten
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Boolean, Categorical, Level, Numeric
 from countertrain.words import suggest
 
-__all__ = ["cell", "computable", "example", "one_of", "range_of", "whole"]
+__all__ = ["choice_type", "find_limits", "integer_type", "make_example", "range_type", "value_type"]
 
 Column = Numeric | Categorical | Boolean
 Check = Callable[[Any], Any]
@@ -23,47 +23,47 @@ _FARTHEST = 1e30  # standard deviations
 _WAYS = {"both": "", "increase": "may only increase", "decrease": "may only decrease", "none": "cannot change"}
 
 
-def cell(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any:
+def value_type(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any:
     """The type of a person's own value in a column; a number must lie within the limits of what can be computed."""
     check: Check
     shape: dict[str, Any]
     if isinstance(column, Numeric):
         low, high = limits[column.name]
-        check = partial(_number, column, (low, high))
+        check = partial(_check_number, column, (low, high))
         shape = {"type": "integer" if column.integer else "number", "minimum": low, "maximum": high}
     elif isinstance(column, Categorical) and column.unseen == "fill":
-        check, shape = _scalar, {"type": ["string", "number", "boolean"], "examples": list(column.levels)}
+        check, shape = _check_scalar, {"type": ["string", "number", "boolean"], "examples": list(column.levels)}
     else:
-        check, shape = partial(_among, column.levels), {"enum": list(column.levels)}
+        check, shape = partial(_check_choice, column.levels), {"enum": list(column.levels)}
     if column.missing != "refuse":
-        check, shape = partial(_or_none, check), {"anyOf": [shape, {"type": "null"}]}
+        check, shape = partial(_check_or_none, check), {"anyOf": [shape, {"type": "null"}]}
     said = (getattr(column, "unit", None), _WAYS[column.mutability])
-    return _typed(check, {"title": column.name, "description": "; ".join(filter(None, said)), **shape})
+    return _annotate(check, {"title": column.name, "description": "; ".join(filter(None, said)), **shape})
 
 
-def range_of(column: Column) -> Any:
+def range_type(column: Column) -> Any:
     """The type of what a column may become: lowest and highest number, or a list of levels."""
     if isinstance(column, Numeric):
         ends = {"items": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "minItems": 2, "maxItems": 2}
         said = f"Lowest and highest {column.name} to go to; null: any."
-        return _typed(partial(_between, column), {"type": "array", "description": said, **ends})
+        return _annotate(partial(_check_range, column), {"type": "array", "description": said, **ends})
     levels = {"items": {"enum": [*dict.fromkeys((*column.levels, *column.labels))]}, "minItems": 1}
     said = f"Values of {column.name} that may be gone to."
-    return _typed(partial(_open, column), {"type": "array", "description": said, **levels})
+    return _annotate(partial(_check_levels, column), {"type": "array", "description": said, **levels})
 
 
-def one_of(allowed: Sequence[Level]) -> Any:
+def choice_type(allowed: Sequence[Level]) -> Any:
     """The type of a value that must be one of a few."""
-    return _typed(partial(_among, allowed), {"enum": list(allowed)})
+    return _annotate(partial(_check_choice, allowed), {"enum": list(allowed)})
 
 
-def whole(low: int, high: int) -> Any:
+def integer_type(low: int, high: int) -> Any:
     """The type of a whole number between two others."""
-    check = partial(_number, Numeric(name="number", integer=True), (low, high))
-    return _typed(check, {"type": "integer", "minimum": low, "maximum": high})
+    check = partial(_check_number, Numeric(name="number", integer=True), (low, high))
+    return _annotate(check, {"type": "integer", "minimum": low, "maximum": high})
 
 
-def computable(encoder: Encoder) -> dict[str, tuple[float, float]]:
+def find_limits(encoder: Encoder) -> dict[str, tuple[float, float]]:
     """The lowest and highest number of each column that a network can compute with.
 
     A person's own number may lie outside the bounds of its column, which say only what advice may become.
@@ -76,7 +76,7 @@ def computable(encoder: Encoder) -> dict[str, tuple[float, float]]:
     }
 
 
-def example(column: Column) -> Any:
+def make_example(column: Column) -> Any:
     """A value that a person may well have."""
     if not isinstance(column, Numeric):
         return column.levels[0]
@@ -86,44 +86,46 @@ def example(column: Column) -> Any:
     return int(middle) if column.integer else middle
 
 
-def _typed(check: Check, shape: dict[str, Any]) -> Any:
+def _annotate(check: Check, shape: dict[str, Any]) -> Any:
     return Annotated[Any, AfterValidator(check), WithJsonSchema(shape)]
 
 
-def _number(column: Numeric, limits: tuple[float, float], value: Any) -> float:
+def _check_number(column: Numeric, limits: tuple[float, float], value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number; got {shown(value)}")
+        raise ValueError(f"must be a number; got {shorten(value)}")
     low, high = limits
     if not low <= value <= high:  # so much for NaN, too
         unit = f" {column.unit}" if column.unit else ""
-        raise ValueError(f"must lie between {as_text(low)} and {as_text(high)}{unit}; got {shown(value)}")
+        raise ValueError(f"must lie between {as_text(low)} and {as_text(high)}{unit}; got {shorten(value)}")
     if column.integer and value != int(value):
-        raise ValueError(f"must be a whole number; got {shown(value)}")
+        raise ValueError(f"must be a whole number; got {shorten(value)}")
     return int(value) if column.integer else float(value)
 
 
-def _among(allowed: Sequence[Level], value: Any) -> Level:
+def _check_choice(allowed: Sequence[Level], value: Any) -> Level:
     for level in allowed:
         if value == level and isinstance(value, bool) == isinstance(level, bool):  # JSON's true is not 1
             return level
-    raise ValueError(f"cannot be {shown(value)}; {suggest(value, allowed)}")
+    raise ValueError(f"cannot be {shorten(value)}; {suggest(value, allowed)}")
 
 
-def _scalar(value: Any) -> Level:
+def _check_scalar(value: Any) -> Level:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError(f"must be a text, a number or a truth value; got {shown(value)}")
+    raise ValueError(f"must be a text, a number or a truth value; got {shorten(value)}")
 
 
-def _or_none(check: Check, value: Any) -> Any:
+def _check_or_none(check: Check, value: Any) -> Any:
     return None if value is None else check(value)
 
 
-def _between(column: Numeric, limits: Any) -> list[float | None]:
-    everything = partial(_number, column.model_copy(update={"integer": False}), (-1e300, 1e300))
+def _check_range(column: Numeric, limits: Any) -> list[float | None]:
+    everything = partial(_check_number, column.model_copy(update={"integer": False}), (-1e300, 1e300))
     if not isinstance(limits, list) or len(limits) != 2:
-        raise ValueError(f"must be the lowest and the highest number, either of which may be null; got {shown(limits)}")
-    low, high = (_or_none(everything, limit) for limit in limits)
+        raise ValueError(
+            f"must be the lowest and the highest number, either of which may be null; got {shorten(limits)}"
+        )
+    low, high = (_check_or_none(everything, limit) for limit in limits)
     lowest, highest = (end for end in (column.lower, column.upper) if end is not None)
     if not max(lowest, lowest if low is None else low) <= min(highest, highest if high is None else high):
         raise ValueError(f"must have something in common with {as_text(lowest)} to {as_text(highest)}")
@@ -131,9 +133,9 @@ def _between(column: Numeric, limits: Any) -> list[float | None]:
     return [low, high]
 
 
-def _open(column: Categorical | Boolean, levels: Any) -> list[str]:
+def _check_levels(column: Categorical | Boolean, levels: Any) -> list[str]:
     if not isinstance(levels, list):
-        raise ValueError(f"must be a list of values; got {shown(levels)}")
-    labels = [level if level in column.labels else str(_among(column.levels, level)) for level in levels]
+        raise ValueError(f"must be a list of values; got {shorten(levels)}")
+    labels = [level if level in column.labels else str(_check_choice(column.levels, level)) for level in levels]
     column.within(labels)
     return labels

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-__all__ = ["Metrics"]
+__all__ = ["Counters"]
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -38,7 +38,7 @@ class Histogram:
         yield f"{name}_count{braces} {sum(self.counts)}"
 
 
-class Metrics:
+class Counters:
     """Counts of requests, of people and of searches; all are changed from the event loop only."""
 
     def __init__(self) -> None:

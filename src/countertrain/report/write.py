@@ -11,52 +11,52 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from countertrain.estimator import CounterfactualClassifier
 from countertrain.files import write_text
-from countertrain.models.deciding import logits_of
+from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import as_text
+from countertrain.recourse.search import explain
 from countertrain.report import audit, fairness
 from countertrain.report.findings import Evidence
-from countertrain.report.page import page
-from countertrain.search.losses import predict
+from countertrain.report.page import render_page
+from countertrain.tables.labels import find_class
 from countertrain.tables.schema import as_frame, check_names
-from countertrain.words import plain, suggest
+from countertrain.words import suggest
 
-__all__ = ["report"]
+__all__ = ["write_report"]
 
 _MOST_ROWS = 2000  # for all that needs a search
 
 
-def report(
-    classifier: CounterfactualClassifier,
+def write_report(
+    decider: Decider,
     X: Any,
     y: Any,
     path: str | os.PathLike[str] | None = None,
     *,
-    baseline: CounterfactualClassifier | None = None,
+    baseline: Decider | None = None,
     target: Any = None,
     groups: Sequence[str] = (),
     n_examples: int = 5,
     title: str | None = None,
     seed: int = 0,
 ) -> Path | str:
-    """Judge a classifier by test rows X and their labels y: the page as a text, or the file that it was written to.
+    """Judge a classifier by test rows X and their labels y; returns the page as text, or the file it was written to.
 
-    `baseline` is a conventionally trained classifier to compare with, `target` the decision that people want (None:
-    the last class), `groups` names columns of X, also such that the model does not see, by which people are compared.
+    `baseline` is a conventionally trained classifier to compare with, `target` what people want (the last class
+    if left out); `groups` names the columns of X by which people are compared, whether the model sees them or not.
     """
     if n_examples < 0:
         raise ValueError(f"n_examples must be at least 0; got {n_examples}")
     if path is not None and Path(path).is_dir():
         raise ValueError(f"path must be the name of a file, such as report.html; {path} is a folder")
-    _check_baseline(classifier, baseline)
-    test = _test_rows(classifier, X, y)
+    _check_baseline(decider, baseline)
+    test = _read_rows(decider, X, y)
     check_names(groups, test.frame.columns)
-    evidence = _evidence(classifier, baseline, test, target, groups, seed)
-    html = page(classifier, baseline, evidence, n_examples, title)
+    evidence = _gather_evidence(decider, baseline, test, target, groups, seed)
+    html = render_page(decider, baseline, evidence, n_examples, title)
     if path is None:
         return html
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -76,10 +76,9 @@ class _Rows:
         return _Rows(self.frame.iloc[places], self.x[places], self.y[places])
 
 
-def _test_rows(classifier: CounterfactualClassifier, X: Any, y: Any) -> _Rows:
+def _read_rows(decider: Decider, X: Any, y: Any) -> _Rows:
     """X and y understood and checked."""
-    check_is_fitted(classifier)
-    encoder = classifier.encoder_
+    encoder = decider.encoder
     frame = as_frame(X if isinstance(X, pd.DataFrame) else np.asarray(X), encoder.schema.names).infer_objects()
     if not len(frame):
         raise ValueError("X must have at least one row; got none")
@@ -88,7 +87,7 @@ def _test_rows(classifier: CounterfactualClassifier, X: Any, y: Any) -> _Rows:
     labels = column_or_1d(y).tolist()
     if len(labels) != len(frame):
         raise ValueError(f"y must hold one label for each of the {len(frame):,} rows of X; got {len(labels):,}")
-    known = classifier.classes_.tolist()
+    known = decider.classes
     codes = pd.Index(known, dtype=object).get_indexer(pd.Index(labels, dtype=object))
     if (codes < 0).any():
         row = int(np.flatnonzero(codes < 0)[0])
@@ -99,19 +98,16 @@ def _test_rows(classifier: CounterfactualClassifier, X: Any, y: Any) -> _Rows:
     return _Rows(frame, torch.from_numpy(encoder.encode(frame)).float(), torch.from_numpy(codes.astype(np.int64)))
 
 
-def _check_baseline(classifier: CounterfactualClassifier, baseline: CounterfactualClassifier | None) -> None:
+def _check_baseline(decider: Decider, baseline: Decider | None) -> None:
     """Refuse a baseline whose numbers would mean something else."""
     if baseline is None:
         return
-    if not isinstance(baseline, CounterfactualClassifier):
-        raise TypeError(f"baseline must be a CounterfactualClassifier; got {type(baseline).__name__}")
-    check_is_fitted(baseline)
-    ours, theirs = (one.classes_.tolist() for one in (classifier, baseline))
+    ours, theirs = (list(one.classes) for one in (decider, baseline))
     if ours != theirs:
         raise ValueError(f"baseline must have the classes of the classifier, {ours}; it has {theirs}")
     columns = (
-        list(zip(one.encoder_.schema.columns, one.encoder_.centre, one.encoder_.scale, strict=True))
-        for one in (classifier, baseline)
+        list(zip(one.encoder.schema.columns, one.encoder.centre, one.encoder.scale, strict=True))
+        for one in (decider, baseline)
     )
     for mine, other in zip_longest(*columns):
         if mine != other:
@@ -121,19 +117,9 @@ def _check_baseline(classifier: CounterfactualClassifier, baseline: Counterfactu
             )
 
 
-def _place(classifier: CounterfactualClassifier, target: Any) -> int:
-    """The place of the class that people want; the last one if nobody says."""
-    labels: list[Any] = classifier.classes_.tolist()
-    if target is None:
-        return len(labels) - 1
-    if plain(target) not in labels:
-        raise ValueError(f"target must be a class of the classifier; got {target!r}; {suggest(target, labels)}")
-    return labels.index(plain(target))
-
-
-def _evidence(
-    classifier: CounterfactualClassifier,
-    baseline: CounterfactualClassifier | None,
+def _gather_evidence(
+    decider: Decider,
+    baseline: Decider | None,
     test: _Rows,
     target: Any,
     groups: Sequence[str],
@@ -141,25 +127,28 @@ def _evidence(
 ) -> Evidence:
     """Measure everything: decisions on all rows, what needs a search on a sample of them."""
     places = np.sort(np.random.default_rng(seed).permutation(len(test.y))[:_MOST_ROWS])
-    sample, schema, wanted = test[places], classifier.encoder_.schema, _place(classifier, target)
-    accepted = predict(logits_of(classifier.ensemble_, sample.x)).numpy() == wanted
-    recourse = classifier.explain(sample.frame[~accepted], classifier.classes_[wanted], seed=seed)
-    people = fairness.people(accepted, recourse.table.valid, recourse.table.costs.sum(1))
+    sample, schema, classes = test[places], decider.encoder.schema, decider.classes
+    wanted = len(classes) - 1 if target is None else find_class(target, classes)
+    accepted = decider.decide(sample.x).numpy() == wanted
+    recourse = explain(decider, sample.frame[~accepted], classes[wanted], seed=seed)
+    people = fairness.tabulate_people(accepted, recourse.table.valid, recourse.table.costs.sum(1))
     return Evidence(
-        classes=tuple(as_text(label) for label in classifier.classes_.tolist()),
+        classes=tuple(as_text(label) for label in classes),
         target=wanted,
         target_given=target is not None,
-        performance=_performance(classifier, test, wanted),
-        baseline_performance=None if baseline is None else _performance(baseline, test, wanted),
-        outcomes=audit.outcomes(classifier, baseline, sample.x, sample.y, seed=seed),
-        sensitivities=audit.sensitivities(classifier, baseline, sample.x, wanted),
+        performance=_judge_decisions(decider, test, wanted),
+        baseline_performance=None if baseline is None else _judge_decisions(baseline, test, wanted),
+        outcomes=audit.measure_outcomes(decider, baseline, sample.x, sample.y, seed=seed),
+        sensitivities=audit.measure_sensitivities(decider, baseline, sample.x, wanted),
         recourse=recourse,
         rejected=places[~accepted],
         people=people,
-        associations=fairness.associations(schema, sample.frame),
-        groupings=tuple(fairness.grouping(name, sample.frame[name], people, schema, seed=seed) for name in groups),
+        associations=fairness.measure_associations(schema, sample.frame),
+        groupings=tuple(
+            fairness.compare_groups(name, sample.frame[name], people, schema, seed=seed) for name in groups
+        ),
     )
 
 
-def _performance(classifier: CounterfactualClassifier, test: _Rows, target: int) -> audit.Performance:
-    return audit.performance(logits_of(classifier.ensemble_, test.x).double().softmax(-1), test.y, target)
+def _judge_decisions(decider: Decider, test: _Rows, target: int) -> audit.Performance:
+    return audit.measure_performance(decider.compute_probabilities(test.x), test.y, target)
