@@ -407,14 +407,14 @@ def test_plausibility_is_that_of_a_naive_loop(clf: CounterfactualClassifier, fou
     grid = AnswerGrid.of(clf.encoder_)
     x, y = clf.reference_x_[:50].double(), clf.reference_y_[:50]
     reference = Reference.of(x, y, grid)
-    assert reference.plausibility(x, y).distance.tolist() == [0.0] * 50
+    assert reference.measure_plausibility(x, y).distance.tolist() == [0.0] * 50
 
     def distance(a: Tensor, b: Tensor) -> float:
         return float(grid.costs(a[None], b[None]).mean())
 
     rows = torch.from_numpy(clf.encoder_.encode(found.table.values[:10]))
     target = torch.from_numpy(np.searchsorted(clf.classes_, found.target[found.table.row[:10]]))
-    near = reference.plausibility(rows, target)
+    near = reference.measure_plausibility(rows, target)
     for i in range(10):
         real = reference.x[reference.of_class(int(target[i]))]
         distances = sorted(distance(rows[i], other) for other in real)

@@ -129,7 +129,7 @@ def test_a_planted_group_is_found_and_others_are_not() -> None:
         assert (found.group, found.measure) == ("m", measure)
         assert found.mine.mean == pytest.approx(worse.loc[other, measure].mean())
         assert found.others.mean == pytest.approx(worse.loc[~other, measure].mean())
-        assert found.mine.apart(found.others)
+        assert found.mine.differs_from(found.others)
 
 
 def test_a_small_or_uncertain_difference_is_no_warning() -> None:
@@ -141,7 +141,7 @@ def test_a_small_or_uncertain_difference_is_no_warning() -> None:
     found = fairness.compare_groups("sex", frame["sex"], slightly, schema)
     assert found.groups[0].cost is not None
     assert found.groups[1].cost is not None
-    assert found.groups[0].cost.apart(found.groups[1].cost)
+    assert found.groups[0].cost.differs_from(found.groups[1].cost)
     assert found.disparities == ()
     few = np.arange(N) < 40  # about 20 rejected: a ratio of 1.25, but wide intervals
     noisy = people.copy()

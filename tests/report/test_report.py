@@ -49,8 +49,8 @@ class Page(HTMLParser):
         if tag not in VOID:
             self._open.append(tag)
         if tag == "table":
-            name = dict(attrs).get("id") or dict(attrs).get("class") or "example"
-            self._table = self.tables.setdefault(str(name), [])
+            name = dict(attrs).get("id") or (dict(attrs).get("class") or "example").split()[0]
+            self._table = self.tables.setdefault(name, [])
         elif tag == "tr":
             self._table.append([])
         elif tag in ("td", "th"):
@@ -217,7 +217,7 @@ def test_proxies_and_what_the_page_says_without_any(classifier: CounterfactualCl
     frame["pension"] = 100 * frame["age"] + np.arange(len(frame)) % 7
     planted = page(quick(immutable=["age"], epochs=1).fit(frame, labels), (frame, labels))
     assert planted.tables["associations"][1:] == [["age", "pension", "1.00", planted.tables["associations"][1][3]]]
-    assert "Much about age, which nobody can change, can be told from pension (1.00)" in planted.text
+    assert "Much about age, which nobody can change, can be guessed from pension (1.00)" in planted.text
     assert "No single column was found to be a proxy" in page(classifier, test_rows).text
     free = page(quick(epochs=1).fit(*loans()), test_rows)
     assert "No column is declared immutable" in free.text
@@ -294,7 +294,7 @@ def test_of_many_rows_a_sample_is_searched_and_the_page_says_so(
     assert "so is everything else" in page(classifier, test_rows).text
     monkeypatch.setattr(write_module, "_MOST_ROWS", 50)
     shown = page(classifier, test_rows, target="granted", groups=["region"])
-    assert "are of all 150 rows; all that needs a search is of 50 of them, drawn at random" in shown.text
+    assert "are measured on all 150 rows; everything that needs a search, on 50 of them, drawn at random" in shown.text
     assert sum(int(row[1]) for row in shown.tables["groups"][1:]) == 50
     rows = [int(row) for row in re.findall(r"Row (\d+):", shown.text)]
     assert (classifier.predict(test_rows[0].iloc[rows]) == "refused").all()

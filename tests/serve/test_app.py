@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from office import PATIENT, PERSON, applications, ask, classifier, content, near, people, together
 
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.runs.folder import write_run
 from countertrain.serve.app import create_app, run
 from countertrain.serve.desk import Desk
 from countertrain.tables.schema import Numeric
@@ -319,7 +320,8 @@ def test_run_serves_the_two_models_of_a_folder(tmp_path: Path, monkeypatch: pyte
     classifier("bl").save(tmp_path / "bl")
     served: dict[str, Any] = {}
     monkeypatch.setattr("uvicorn.run", lambda app, **settings: served.update(settings, app=app))
-    run(tmp_path, port=8123)
+    write_run(replace(classifier().run_, twin=classifier("bl").run_), tmp_path / "both")
+    run(tmp_path / "both", port=8123)
     assert (served["host"], served["port"]) == ("127.0.0.1", 8123)
     assert content(ask(served["app"], "/schema"))["models"] == ["main", "baseline"]
     run(tmp_path / "ct", host="::1")

@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to another decision. Probability and validity are of these very values, rounded as they are."""
+    """One way to another decision. Probability and validity are those of exactly these values, rounded as they are."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
@@ -53,7 +53,7 @@ class Option:
     None where the classifier has no real rows of that class.
     """
     plausibility_percentile: float | None
-    """Per cent of the real rows of the target class that are nearer to their own nearest fellow.
+    """Per cent of the real rows of the target class that are nearer to their own nearest neighbour.
 
     Low: the option is as typical as real rows are; near 100: farther off than almost any of them.
     """
@@ -63,7 +63,7 @@ class Option:
     """Why the option is not valid or did not reach tau, or why nothing changes."""
 
     def summary(self, target: Any) -> str:
-        """A line on the outcome and one line a change."""
+        """A line on the outcome and one line per change."""
         outcome = str(target) if self.valid else f"not {target}"
         head = f"{outcome} with probability {self.probability:.2f}, cost {self.cost:.2f}"
         reason = [f"  {self.reason}"] if self.reason else []
@@ -82,7 +82,7 @@ class Explanation:
     """Of the target class, before any change."""
     options: tuple[Option, ...]
     note: str | None
-    """Said where there are fewer options than were asked for."""
+    """Given where there are fewer options than were asked for."""
 
     def summary(self) -> str:
         """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
@@ -128,7 +128,7 @@ class OptionTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recourse(Sequence[Explanation]):
-    """A sequence of `Explanation`, one a row; they are made when looked at, so that 10,000 rows cost little."""
+    """A sequence of `Explanation`, one per row; they are made when looked at, so that 10,000 rows cost little."""
 
     factual: pd.DataFrame  # (n, C)
     decision: NDArray[Any]  # (n,) class labels
@@ -142,7 +142,7 @@ class Recourse(Sequence[Explanation]):
 
     @classmethod
     def join(cls, parts: Sequence["Recourse"]) -> "Recourse":
-        """One result of several for the same table, one after another."""
+        """Several results for the same table as one, one after another."""
         if len(parts) == 1:
             return parts[0]
         starts = np.cumsum([0, *(len(part) for part in parts)])
@@ -179,12 +179,12 @@ class Recourse(Sequence[Explanation]):
             decision=plain(self.decision[row]),
             target=plain(self.target[row]),
             probability=float(self.probability[row]),
-            options=tuple(self._option(i, row) for i in range(first, last)),
+            options=tuple(self._make_option(i, row) for i in range(first, last)),
             note=self.note[row],
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an option: number of row and option, all columns in the user's units, and what became of it.
+        """One row per option: number of row and option, all columns in the user's units, and what became of it.
 
         Where a column of the table already has one of the names, ours gets an underscore: `target_`.
         """
@@ -207,7 +207,7 @@ class Recourse(Sequence[Explanation]):
         return pd.concat([sides[0], table.values.reset_index(drop=True), sides[1]], axis=1)
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """One plain dictionary a row, which `json.dumps` takes as it is."""
+        """One plain dictionary per row, which `json.dumps` takes as it is."""
         return [explanation.to_dict() for explanation in self]
 
     def summary(self, limit: int = _MOST_SHOWN) -> str:
@@ -236,7 +236,7 @@ class Recourse(Sequence[Explanation]):
             table=self.table.take(options, np.repeat(np.arange(len(rows)), last - first)),
         )
 
-    def _option(self, i: int, row: int) -> Option:
+    def _make_option(self, i: int, row: int) -> Option:
         table, before, after = self.table, self._factuals[row], self._values[i]
         changes = tuple(
             Change(name, before[name], after[name], float(cost), self.units.get(name))
@@ -258,23 +258,23 @@ class Recourse(Sequence[Explanation]):
 
     @cached_property
     def _factuals(self) -> list[dict[str, Any]]:
-        return _records(self.factual)
+        return _to_records(self.factual)
 
     @cached_property
     def _values(self) -> list[dict[str, Any]]:
-        return _records(self.table.values)
+        return _to_records(self.table.values)
 
     @cached_property
     def _examples(self) -> dict[int, dict[str, Any]]:
         named = np.unique(self.table.nearest[self.table.nearest >= 0])
-        return dict(zip(named.tolist(), _records(self.examples.iloc[named]), strict=True))
+        return dict(zip(named.tolist(), _to_records(self.examples.iloc[named]), strict=True))
 
 
 def _stack(blocks: list[Any]) -> Any:
     return pd.concat(blocks, ignore_index=True) if isinstance(blocks[0], pd.DataFrame) else np.concatenate(blocks)
 
 
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def _to_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Each row as a dictionary of plain values; None where a value is missing."""
     cells = frame.to_numpy(dtype=object, na_value=None).tolist()  # type: ignore[arg-type]  # None is fine for objects
     names = frame.columns.tolist()  # much faster to go through than an index

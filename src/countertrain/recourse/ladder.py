@@ -1,4 +1,4 @@
-"""The search behind recourse, on encoded rows: ever stronger means for those not helped yet."""
+"""The search behind recourse, on encoded rows: stronger and stronger means for those not helped yet."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -19,7 +19,7 @@ from countertrain.search.state import Memory
 
 __all__ = ["Attempt", "Ladder"]
 
-_REAL_ROWS = 20  # nearest real rows tried for a person
+_REAL_ROWS = 20  # nearest real rows tried per person
 _HALVINGS = 6  # of the way back to the person's own numbers
 
 
@@ -41,7 +41,7 @@ class Stride:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """Rows within reach and on the grid, and what the model says of these very rows."""
+    """Rows within reach and on the grid, and what the model says of exactly these rows."""
 
     x: Tensor  # (n, D) float64
     probability: Tensor  # (n,) of the target class
@@ -59,7 +59,7 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """Plausible counterfactuals first, then any, then real rows of the target class; each for who is left over."""
+    """Plausible counterfactuals first, then any, then real rows of the target class; each for those left over."""
 
     model: nn.Module
     grid: AnswerGrid
@@ -74,8 +74,8 @@ class Ladder:
         for rung in (self._search_plausibly, self._search_forcefully, self._try_real_rows):
             rows = (~self.reaches_tau(best)).nonzero()[:, 0]
             if len(rows):
-                found = rung(reach[rows], target[rows], best[rows])
-                best = best.put(rows, self._choose_better(best[rows], found, reach[rows]))
+                tried = rung(reach[rows], target[rows], best[rows])
+                best = best.put(rows, self._choose_better(best[rows], tried, reach[rows]))
         return self._move_closer(self._undo_changes(best, reach, target), reach, target) if self.sparse else best
 
     def find_options(self, reach: Reach, target: Tensor, most: Tensor) -> list[tuple[Tensor, Attempt]]:
@@ -169,7 +169,7 @@ class Ladder:
             if not len(among):
                 continue
             mine = reach[rows]
-            _, places = self.reference.nearest(mine.origin, among, _REAL_ROWS)
+            _, places = self.reference.find_nearest(mine.origin, among, _REAL_ROWS)
             for place in places.unbind(1):
                 found = self._settle(mine.project(self.reference.x[place]), mine, target[rows])
                 best = best.put(rows, self._choose_better(best[rows], found, mine))

@@ -1,4 +1,4 @@
-"""Where a person can go, and the grid of values that people can be told."""
+"""Where a person can go, and the grid of values that an answer may hold."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -64,15 +64,15 @@ class Reach:
         return Constraints(free, free, self.low, self.high, self.categories)
 
     def project(self, x: Tensor) -> Tensor:
-        """The row within reach that is next to x (n, D)."""
+        """The row within reach that is nearest to x (n, D)."""
         return self.constraints().project_into(x, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class AnswerGrid:
-    """The values that can be told: of each number the multiples of its step, counted from 0.
+    """The values that an answer may hold: of each number the multiples of its step, counted from 0.
 
-    A number without a step is told in decimals of about 1/10,000 of its spread.
+    A number without a step is rounded to decimals of about 1/10,000 of its spread.
     """
 
     column_of: Tensor  # (D,) the table column of each feature
@@ -80,11 +80,11 @@ class AnswerGrid:
     centre: Tensor  # (D,) float64
     scale: Tensor  # (D,)
     step: Tensor  # (D,) in the user's units; 1 for a level
-    lower: Tensor  # (D,) the domain of the schema, encoded, without the levels that nobody is told to go to
+    lower: Tensor  # (D,) the domain of the schema, encoded, without the levels that nobody is advised to go to
     upper: Tensor  # (D,)
     weight: Tensor  # (D,) of a difference in the cost: 1, or 1/2 where two features of a category change together
     digits: tuple[tuple[str, int], ...]
-    """Columns without a step, and the decimals in which they are told."""
+    """Columns without a step, and the decimals to which they are rounded."""
 
     @classmethod
     def of(cls, encoder: Encoder) -> Self:
@@ -120,9 +120,9 @@ class AnswerGrid:
 
     def costs(self, x: Tensor, origin: Tensor) -> Tensor:
         """Cost of each table column (n, C): standard deviations for a number, 1 for another level."""
-        return self.by_column((x - origin).abs() * self.weight)
+        return self.sum_by_column((x - origin).abs() * self.weight)
 
-    def by_column(self, values: Tensor) -> Tensor:
+    def sum_by_column(self, values: Tensor) -> Tensor:
         """Values (n, D) of features summed over those of each table column, (n, C)."""
         return values.new_zeros(len(values), self.n_columns).index_add_(1, self.column_of, values)
 
@@ -131,7 +131,7 @@ class AnswerGrid:
 
         A feature that did not move, or has no such value within reach, is the person's own bit for bit.
         """
-        multiple, low, high, own = (self._multiple(value) for value in (x, reach.low, reach.high, reach.origin))
+        multiple, low, high, own = (self._to_multiples(value) for value in (x, reach.low, reach.high, reach.origin))
         unsure = _SINGLE * (1 + x.abs()) * self.scale / self.step  # x comes from a search in single precision
         lost = _DOUBLE * (1 + multiple.abs() + (self.centre / self.step).abs())  # by encoding in double precision
         low, high = (low - lost).ceil(), (high + lost).floor()
@@ -144,17 +144,17 @@ class AnswerGrid:
 
     def to_units(self, x: Tensor) -> Tensor:
         """Encoded values in the user's units, to the nearest step."""
-        return self._multiple(x).round() * self.step
+        return self._to_multiples(x).round() * self.step
 
     def decode(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
         frame = encoder.decode(x.numpy(), origin)
         for name, digits in self.digits:
-            told = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-            kept = False if origin is None else told == origin[name].to_numpy(dtype=np.float64, na_value=np.nan)
-            frame[name] = pd.Series(np.where(kept, told, np.round(told, digits))).astype(frame[name].dtype)
+            numbers = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            kept = False if origin is None else numbers == origin[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            frame[name] = pd.Series(np.where(kept, numbers, np.round(numbers, digits))).astype(frame[name].dtype)
         return frame
 
-    def _multiple(self, x: Tensor) -> Tensor:
+    def _to_multiples(self, x: Tensor) -> Tensor:
         """Encoded values as multiples of their steps."""
         return (x * self.scale + self.centre) / self.step

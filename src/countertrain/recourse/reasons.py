@@ -1,4 +1,4 @@
-"""Why an option is not what was asked for; which column blocks is found by trying to free it."""
+"""Why an option is not what was asked for; the column that blocks is found by freeing each one in turn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,20 +28,20 @@ def give_reasons(
     limited: Mapping[int, str | None],
     ladder: Ladder,
 ) -> NDArray[np.object_]:
-    """For each option (m,) why it is not valid, short of tau or without a change; None where it is as asked for."""
-    said = np.full(len(options.row), None, dtype=object)
+    """Why each option (m,) is not valid, short of tau or without a change; None where it is as asked."""
+    reasons = np.full(len(options.row), None, dtype=object)
     for i in np.flatnonzero(~options.mature | ~options.costs.any(1)):
         row, p = int(options.row[i]), options.probability[i]
         if options.valid[i] and not options.costs[i].any():
-            said[i] = f"already {plain(labels[row])!r}"
+            reasons[i] = f"already {plain(labels[row])!r}"
         elif options.valid[i]:
             how = f"held back by {limited[row]}" if limited.get(row) else f"stopped after {ladder.n_steps} steps"
-            said[i] = f"{how} at probability {p:.3f}, short of {ladder.tau:g}"
+            reasons[i] = f"{how} at probability {p:.3f}, short of {ladder.tau:g}"
         else:
             cause = blocked.get(row) or f"no counterfactual found within {ladder.n_steps} steps"
             unasked = "" if row in blocked else f" (which constraint blocks was tried for {len(blocked)} others only)"
-            said[i] = f"{cause}{unasked}; this is the closest attempt"
-    return said
+            reasons[i] = f"{cause}{unasked}; this is the closest attempt"
+    return reasons
 
 
 def note_shortages(options: OptionTable, asked: NDArray[np.int64]) -> NDArray[np.object_]:
@@ -58,16 +58,16 @@ def find_blocking(
 ) -> list[str | None]:
     """For each person a sentence on the columns that block, if their release makes a counterfactual possible.
 
-    Columns that the call restricts beyond what the schema has `allowed` come first: people can think better of them.
-    Where their release is not enough, every column is tried with its whole domain. Those that may move, but not enough,
-    are named before those that may not, which people know of.
+    Columns that the call restricts beyond what the schema has `allowed` come first: people can change their minds about
+    them. Where their release is not enough, every column is tried with its whole domain. Those that may move, but not
+    enough, are named before those that may not, which people know about.
     """
     grid = ladder.grid
-    immovable = grid.by_column((reach.low < reach.high).double()) == 0  # (n, C)
+    immovable = grid.sum_by_column((reach.low < reach.high).double()) == 0  # (n, C)
     everything = allowed.widen(torch.ones_like(allowed.low, dtype=torch.bool), grid.lower, grid.upper)
     sentences: list[str | None] = [None] * len(target)
     for free in (allowed, everything):
-        rows = [i for i, said in enumerate(sentences) if said is None]
+        rows = [i for i, sentence in enumerate(sentences) if sentence is None]
         alone, together = _try_releases(ladder, reach[rows], free[rows], target[rows])
         for i, costs, jointly in zip(rows, alone, together, strict=True):
             n_helpful = int(costs.isfinite().sum())
@@ -97,7 +97,7 @@ def find_limiting(
 
 def _find_restricted(grid: AnswerGrid, reach: Reach, free: Reach) -> Tensor:
     """(n, C), which columns have less room than in `free`."""
-    return grid.by_column(((reach.low > free.low) | (reach.high < free.high)).double()) > 0
+    return grid.sum_by_column(((reach.low > free.low) | (reach.high < free.high)).double()) > 0
 
 
 def _try_releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> tuple[Tensor, Tensor]:

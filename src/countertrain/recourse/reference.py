@@ -1,4 +1,4 @@
-"""Real rows, by which an option is told to be plausible or not."""
+"""Real rows, by which an option is judged plausible or not."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,8 +10,8 @@ from countertrain.recourse.reach import AnswerGrid
 
 __all__ = ["Plausibility", "Reference"]
 
-_ROWS = 2000  # real rows a class, at most: more would hardly change the distances
-_FELLOWS = 500  # of these, rows whose own distance to the others is measured
+_ROWS = 2000  # real rows per class, at most: more would hardly change the distances
+_SPACED = 500  # of these, rows whose own distance to the others is measured
 _BLOCK = 1000  # rows compared with all real ones at once
 
 
@@ -20,12 +20,12 @@ class Plausibility:
     """How near n rows are to real ones of their target class; NaN and -1 where there are none."""
 
     distance: Tensor  # (n,) to the nearest: mean over table columns of the differences that make up the cost
-    percentile: Tensor  # (n,) per cent of real rows that are nearer to their own nearest fellow
+    percentile: Tensor  # (n,) per cent of real rows that are nearer to their own nearest neighbour
     nearest: Tensor  # (n, k) places in the reference
 
     @classmethod
     def unknown(cls, n: int, k: int) -> Self:
-        """Of n rows that there is nothing to compare with."""
+        """Of n rows that nothing can be compared with."""
         nothing = torch.full((n,), torch.nan, dtype=torch.float64)
         return cls(nothing, nothing.clone(), torch.full((n, k), -1))
 
@@ -56,20 +56,20 @@ class Reference:
         """Places of the rows whose true class is k."""
         return (self.y == k).nonzero()[:, 0]
 
-    def nearest(self, x: Tensor, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    def find_nearest(self, x: Tensor, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """Distances and places (m, n) of the nearest real rows, nearest first, for rows x (m, D)."""
         real, n = self.x[among], min(n, len(among))
         found = [_measure_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
         return torch.cat([d for d, _ in found]), among[torch.cat([i for _, i in found])]
 
-    def plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
+    def measure_plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
         """How near rows x (n, D) are to the real rows of their target class."""
         found = Plausibility.unknown(len(x), n_nearest)
         for k in target.unique().tolist():
             mine, among = target == k, self.of_class(k)
             if not len(among):
                 continue
-            distances, places = self.nearest(x[mine], among, n_nearest)
+            distances, places = self.find_nearest(x[mine], among, n_nearest)
             found.distance[mine] = distances[:, 0].double()
             found.nearest[mine, : places.shape[1]] = places
             spacing = self.spacing[k]
@@ -84,7 +84,7 @@ def _measure_spacing(x: Tensor, grid: AnswerGrid) -> Tensor:
     if len(x) < 2:
         return x.new_empty(0)
     own_and_next = (
-        _measure_distances(x[:_FELLOWS], x, grid).topk(2, largest=False).values
+        _measure_distances(x[:_SPACED], x, grid).topk(2, largest=False).values
     )  # a row's distance to itself is 0
     return own_and_next[:, 1].sort().values
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Explanation
 
-__all__ = ["as_html", "as_text"]
+__all__ = ["WAYS", "as_html", "as_text"]
+
+WAYS = {
+    "both": "may change",
+    "increase": "may only increase",
+    "decrease": "may only decrease",
+    "none": "cannot change",
+}
+"""The mutability of a column in words."""
 
 
 def as_text(value: Any) -> str:

@@ -93,7 +93,7 @@ class RecourseSearch:
         immutable: Sequence[str] = (),
         ranges: Mapping[str, Range] | None = None,
     ) -> Request:
-        """What `explain` is asked for, understood and checked; refused in one sentence where it is wrong."""
+        """What `explain` is asked for, read and checked; refused in one sentence where it is wrong."""
         encoder = self.decider.encoder
         frame = _to_frame(rows, encoder.schema.names)
         origin = torch.from_numpy(encoder.encode(frame))
@@ -172,7 +172,7 @@ class RecourseSearch:
         reach: Reach,
         attempts: Sequence[tuple[Tensor, Attempt]],
     ) -> OptionTable:
-        """The attempts as the user sees them; all that is said of them is of these very values, encoded anew."""
+        """The attempts as the user sees them; what is said of them holds for exactly these values, encoded anew."""
         row = torch.cat([rows for rows, _ in attempts])
         x = torch.cat([attempt.x for _, attempt in attempts])
         order = np.lexsort((self.grid.costs(x, reach.origin[row]).sum(1).numpy(), row.numpy()))
@@ -197,7 +197,7 @@ class RecourseSearch:
     def _compare_with_real(self, x: Tensor, target: Tensor) -> Plausibility:
         if self.reference is None:
             return Plausibility.unknown(len(x), _N_NEAREST)
-        return self.reference.plausibility(x, target, _N_NEAREST)
+        return self.reference.measure_plausibility(x, target, _N_NEAREST)
 
 
 def _to_frame(rows: Rows, names: Sequence[str]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What a responsible owner wants to know: proxies of immutable columns, and groups whom recourse costs more."""
+"""What a responsible owner wants to know: proxies of immutable columns, and groups for whom recourse costs more."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 PROXY = 0.5
-"""An association, from 0 to 1, from which on a column is called a proxy."""
+"""An association, from 0 to 1, at which a column is called a proxy."""
 RATIO = 1.2
 """How many times worse off than others a group must be for a warning."""
 ENOUGH = 20
-"""People, without whom a mean says too little."""
+"""People below which a mean says too little."""
 _BANDS, _MOST_GROUPS, _RESAMPLES = 4, 30, 1000
 
 Floats = NDArray[np.float64]
@@ -129,7 +129,7 @@ def _rank(values: Floats, *, pct: bool = False) -> Floats:
 def tabulate_people(accepted: NDArray[np.bool_], valid: NDArray[np.bool_], cost: Floats) -> pd.DataFrame:
     """A row for each person, a column for each `Measure`, NaN for those who do not count in it.
 
-    Validity and cost of recourse come for those alone who are not accepted, in the same order.
+    Validity and cost of recourse are given only for those who are not accepted, in the same order.
     """
     found = pd.DataFrame({"accepted": accepted.astype(float), "valid": np.nan, "cost": np.nan})
     found.loc[~accepted, "valid"] = valid.astype(float)
@@ -145,8 +145,8 @@ class Estimate:
     low: float
     high: float
 
-    def apart(self, other: "Estimate") -> bool:
-        """Whether the intervals have nothing in common."""
+    def differs_from(self, other: "Estimate") -> bool:
+        """Whether the intervals do not overlap."""
         return self.low > other.high or self.high < other.low
 
 
@@ -184,7 +184,7 @@ class Grouping:
 def compare_groups(
     column: str, values: "pd.Series[Any]", outcomes: pd.DataFrame, schema: Schema, *, seed: int = 0
 ) -> Grouping:
-    """Compare people by their values of a column; numbers are split into bands of about equally many."""
+    """Compare people by their values of a column; numbers are split into bands of about equally many people."""
     place, names = _split_people(column, values, schema)
     rng = np.random.default_rng(seed)
     groups: list[GroupOutcome] = []
@@ -247,7 +247,7 @@ def _find_disparities(
     measures: Sequence[Measure] = ("accepted", "valid", "cost")
     for measure in measures:
         here, there = mine[measure], others[measure]
-        if here is None or there is None or not here.apart(there):
+        if here is None or there is None or not here.differs_from(there):
             continue
         worse, better = (here.mean, there.mean) if measure == "cost" else (there.mean, here.mean)
         if worse > RATIO * better:

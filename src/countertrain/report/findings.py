@@ -17,9 +17,9 @@ __all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Findi
 
 Light = Literal["warn", "look", "good"]
 MISCALIBRATED = (0.05, 0.1)
-"""ECE above which probabilities are to be checked, and to be warned of."""
+"""ECE above which probabilities deserve a check, and a warning."""
 HELPED = (0.95, 0.8)
-"""Share of rejected people with a valid recourse below which it is to be checked, and to be warned of."""
+"""Share of rejected people with a valid recourse below which it deserves a check, and a warning."""
 FRAGILE = 0.1
 """Accuracy lost under attack."""
 SENSITIVE = 0.2
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that was measured."""
+    """Everything that was measured."""
 
     classes: tuple[str, ...]
     target: int
@@ -68,7 +68,7 @@ class Evidence:
         """Columns that say much about an immutable one."""
         return tuple(one for one in self.associations if one.strength >= PROXY)
 
-    def outcome(self, name: str) -> Outcome:
+    def find_outcome(self, name: str) -> Outcome:
         """The measure of that name."""
         return next(one for one in self.outcomes if one.name == name)
 
@@ -102,13 +102,13 @@ def _judge_wanted(e: Evidence) -> Iterator[Finding]:
 
 def _judge_decisions(e: Evidence) -> Iterator[Finding]:
     p = e.performance
-    usual = f"always answering “{e.classes[p.commonest]}” would be right in {_of_100(p.commonest_share)}"
+    usual = f"always answering “{e.classes[p.commonest]}” would be right in {_per_100(p.commonest_share)}"
     if p.accuracy - p.commonest_share > 2 * (p.accuracy * (1 - p.accuracy) / p.n) ** 0.5:
-        yield Finding("good", f"Decisions are right in {_of_100(p.accuracy)} cases; {usual}.", "decisions")
+        yield Finding("good", f"Decisions are right in {_per_100(p.accuracy)} cases; {usual}.", "decisions")
     else:
         yield Finding(
             "warn",
-            f"Decisions are right in {_of_100(p.accuracy)} cases, not clearly more than a constant answer: {usual}.",
+            f"Decisions are right in {_per_100(p.accuracy)} cases, not clearly more than a constant answer: {usual}.",
             "decisions",
         )
 
@@ -124,11 +124,11 @@ def _judge_probabilities(e: Evidence) -> Iterator[Finding]:
 def _judge_recourse(e: Evidence) -> Iterator[Finding]:
     helped = e.people["valid"].dropna()
     if helped.empty:
-        yield Finding("look", f"No row is decided otherwise than {e.wanted}: there is nothing to explain.", "recourse")
+        yield Finding("look", f"The decision is {e.wanted} for every row: there is nothing to explain.", "recourse")
         return
     share = float(helped.mean())
     light: Light = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
-    text = f"{_percent(share)} of the {len(helped):,} rejected people can be told a change that leads to {e.wanted}"
+    text = f"{_percent(share)} of the {len(helped):,} rejected people can be shown a change that leads to {e.wanted}"
     rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
     yield Finding(light, text + rest, "recourse")
 
@@ -162,7 +162,7 @@ def _judge_proxies(e: Evidence) -> Iterator[Finding]:
     for fixed in dict.fromkeys(proxy.immutable for proxy in e.proxies):
         named = [f"{one.column} ({one.strength:.2f})" for one in e.proxies if one.immutable == fixed]
         text = (
-            f"Much about {fixed}, which nobody can change, can be told from {', '.join(named)}: "
+            f"Much about {fixed}, which nobody can change, can be guessed from {', '.join(named)}: "
             f"to rely on {'them' if len(named) > 1 else 'it'} is to rely on {fixed} in part."
         )
         yield Finding("look", text, "proxies")
@@ -189,7 +189,7 @@ def _judge_comparison(e: Evidence) -> Iterator[Finding]:
         yield Finding("look", "The model was not compared with a conventionally trained one.", "comparison")
         return
     titles = {"ip": "plausibility", "cost": "distance", "validity": "validity", "pgd": "robustness"}
-    verdicts = {title: e.outcome(name).verdict for name, title in titles.items()}
+    verdicts = {title: e.find_outcome(name).verdict for name, title in titles.items()}
     better, worse = ([t for t, v in verdicts.items() if v == which] for which in ("better", "worse"))
     parts = [f"{word} in {', '.join(names)}" for word, names in (("better", better), ("worse", worse)) if names]
     text = " and ".join(parts) or "not clearly different"
@@ -197,8 +197,8 @@ def _judge_comparison(e: Evidence) -> Iterator[Finding]:
 
 
 def _judge_robustness(e: Evidence) -> Iterator[Finding]:
-    left = e.outcome("pgd").ours
-    assert left is not None  # an accuracy always is a number
+    left = e.find_outcome("pgd").ours
+    assert left is not None  # an accuracy is always a number
     if e.performance.accuracy - left > FRAGILE:
         text = f"Changes of {ROBUST_EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
         yield Finding("look", text, "comparison")
@@ -211,5 +211,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _of_100(share: float) -> str:
+def _per_100(share: float) -> str:
     return f"{100 * share:.0f} of 100"

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Explanation, Recourse
 from countertrain.recourse.decider import Decider
-from countertrain.recourse.rendering import as_text
+from countertrain.recourse.rendering import WAYS, as_text
 from countertrain.report import audit, fairness, findings
 from countertrain.report.findings import Evidence
 from countertrain.tables.schema import Boolean, Categorical, Numeric
@@ -27,12 +27,6 @@ _OBJECTIVES = {
     "bl": "conventional training",
     "ar": "adversarial training",
     "cd": "training with contrastive divergence alone",
-}
-_WAYS = {
-    "both": "may change",
-    "increase": "may only increase",
-    "decrease": "may only decrease",
-    "none": "cannot change",
 }
 _VERSIONS = ("countertrain", "torch", "scikit-learn", "numpy", "pandas")
 
@@ -52,14 +46,14 @@ def render_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"text": as_text, "percent": _percent, "number": _number}
+    environment.filters |= {"text": as_text, "percent": _format_percent, "number": _format_number}
     both = [one for one in (decider, baseline) if one is not None]
     settings = [{name: _name_value(value) for name, value in one.settings.items()} for one in both]
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
         findings=findings.list_findings(evidence),
-        trained=[_OBJECTIVES.get(str(one.settings.get("objective")), "an objective of its own") for one in both],
+        trained=[_OBJECTIVES.get(str(one.settings.get("objective")), "a method of its own") for one in both],
         n_models=len(decider.models),
         shown=[one for i, one in enumerate(evidence.sensitivities) if i < _MOST_BARS or one.immutable],
         examples=_choose_examples(evidence, n_examples),
@@ -67,7 +61,7 @@ def render_page(
         settings=settings[0],
         differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
         columns=[
-            (column.name, _describe_values(column), _WAYS[column.mutability])
+            (column.name, _describe_values(column), WAYS[column.mutability])
             for column in decider.encoder.schema.columns
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
@@ -79,7 +73,7 @@ def render_page(
 
 
 def _choose_examples(evidence: Evidence, n: int) -> list[tuple[int, Explanation]]:
-    """Rejected rows and their recourse: from cheap to dear, and one for whom none was found, if there is any."""
+    """Rejected rows and their recourse: from cheap to expensive, and one for whom none was found, if there is any."""
     table = evidence.recourse.table
     by_cost = table.costs.sum(1).argsort(kind="stable")
     helped, stuck = by_cost[table.valid[by_cost]], np.flatnonzero(~table.valid)
@@ -116,16 +110,18 @@ def _describe_values(column: Numeric | Categorical | Boolean) -> str:
     """What a column may hold."""
     if isinstance(column, Numeric):
         step = f", in steps of {as_text(column.step)}" if column.step else ""
-        low, high = (_number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper))
+        low, high = (
+            _format_number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper)
+        )
         return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
     return list_phrases(column.labels, _MOST_LEVELS)
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return _NOTHING if share is None or np.isnan(share) else f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     """A number in three digits."""
     if value is None or np.isnan(value):
         return _NOTHING

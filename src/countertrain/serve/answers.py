@@ -30,7 +30,7 @@ class Chance:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the model decides for a person, the most probable class; and the probability of every class."""
+    """What the model decides for a person, the most probable class, and the probability of every class."""
 
     decision: Level
     probabilities: list[Chance]
@@ -38,21 +38,21 @@ class Decision:
 
 @dataclass(frozen=True)
 class PredictAnswer:
-    """One decision a person, in their order."""
+    """One decision per person, in the order of the request."""
 
     decisions: list[Decision]
 
 
 @dataclass(frozen=True)
 class RecourseAnswer:
-    """One explanation a person, in their order; its options come cheapest first."""
+    """One explanation per person, in the order of the request; options come cheapest first."""
 
     explanations: list[Explanation]
 
 
 @dataclass(frozen=True)
 class SampleRow:
-    """A real person of the training rows, and the class that he or she was in."""
+    """A real person of the training rows, and the class that this person was in."""
 
     label: Level
     values: dict[str, Any]
@@ -88,7 +88,7 @@ class Health:
 
 @dataclass(frozen=True)
 class FieldError:
-    """One mistake in a request, and the way to it through the body: ["rows", 0, "income"]."""
+    """One mistake in a request, and the path to it in the body: ["rows", 0, "income"]."""
 
     where: list[str | int]
     message: str
@@ -96,7 +96,7 @@ class FieldError:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request was not answered, in one sentence; and all mistakes in it, if it had any."""
+    """Why a request was not answered, in one sentence; and all mistakes in it, if there are any."""
 
     detail: str
     errors: list[FieldError]

@@ -120,7 +120,7 @@ def _check_alike(decider: Decider, baseline: Decider) -> None:
 
 
 def _require_token(token: str) -> APIRouter:
-    """A router that lets through who knows the token."""
+    """A router that lets through only those who know the token."""
     bearer = HTTPBearer(auto_error=False, description="The token that the service was started with.")
 
     async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
@@ -144,7 +144,7 @@ def _describe(app: FastAPI) -> APIRouter:
 
 
 def _serve_page() -> APIRouter:
-    """The page: a few files, which need nothing from elsewhere."""
+    """The page: a few files that need nothing from elsewhere."""
     router = APIRouter(include_in_schema=False)
 
     def add(path: str, name: str, media_type: str) -> None:
@@ -160,20 +160,20 @@ def _serve_page() -> APIRouter:
 
 
 def _answer_mistakes(app: FastAPI, schema: Schema) -> None:
-    """Every mistake is answered alike: in one sentence, and field by field where there are fields."""
+    """Answer every mistake alike: in one sentence, and field by field where there are fields."""
     write = TypeAdapter(Refusal).dump_json
 
-    def refused(status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+    def refuse(status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
         return Response(write(refusal), status, headers, "application/json")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return refused(422, explain_errors(error.errors(), schema))
+        return refuse(422, explain_errors(error.errors(), schema))
 
     @app.exception_handler(StarletteHTTPException)
     async def other(request: Request, error: StarletteHTTPException) -> Response:
-        return refused(error.status_code, Refusal(str(error.detail), []), error.headers)
+        return refuse(error.status_code, Refusal(str(error.detail), []), error.headers)
 
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> Response:
-        return refused(503, Refusal(str(error), []), {"Retry-After": "1"})
+        return refuse(503, Refusal(str(error), []), {"Retry-After": "1"})

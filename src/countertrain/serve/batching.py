@@ -50,7 +50,7 @@ class Batcher(Generic[Job, Answer]):
         self._emptying: asyncio.Task[None] | None = None
 
     async def __call__(self, job: Job, n_rows: int) -> Answer:
-        """The answer to one job, once it has come to its turn."""
+        """The answer to one job, once its turn has come."""
         if self._n_rows + n_rows > self._limits.waiting_rows:
             raise BusyError("too many people are waiting for an answer; try again in a moment")
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ class Batcher(Generic[Job, Answer]):
                 return
 
     def _answer(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
-        """One answer a job; if all together fail, each is tried by itself to find the culprit."""
+        """One answer per job; if all together fail, each is tried by itself to find the culprit."""
         try:
             return self._run(jobs)
         except Exception as error:

@@ -23,7 +23,7 @@ class Histogram:
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
 
-    def see(self, value: float) -> None:
+    def add(self, value: float) -> None:
         """Count one observation."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
@@ -47,35 +47,35 @@ class Counters:
         self._rows: Counter[str] = Counter()
         self._batches: dict[str, Histogram] = {}
 
-    def request(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
         self._requests[route, status] += 1
-        self._seconds.setdefault(route, Histogram(_SECONDS)).see(seconds)
+        self._seconds.setdefault(route, Histogram(_SECONDS)).add(seconds)
 
-    def batch(self, work: str, n_requests: int, n_rows: int) -> None:
-        """Some requests were answered by one call of the model."""
+    def count_batch(self, work: str, n_requests: int, n_rows: int) -> None:
+        """Count requests that were answered by one call of the model."""
         self._rows[work] += n_rows
-        self._batches.setdefault(work, Histogram(_SIZES)).see(n_requests)
+        self._batches.setdefault(work, Histogram(_SIZES)).add(n_requests)
 
-    def text(self) -> str:
-        """All of it, each metric under its name and meaning."""
-        return "\n".join([*self._lines(), ""])
+    def render(self) -> str:
+        """Everything counted, each metric under its name and meaning."""
+        return "\n".join([*self._write_lines(), ""])
 
-    def _lines(self) -> Iterator[str]:
-        yield from _head("countertrain_requests_total", "counter", "Requests by route and status.")
+    def _write_lines(self) -> Iterator[str]:
+        yield from _write_head("countertrain_requests_total", "counter", "Requests by route and status.")
         for (route, status), count in sorted(self._requests.items()):
             yield f'countertrain_requests_total{{route="{route}",status="{status}"}} {count}'
-        yield from _head("countertrain_request_seconds", "histogram", "Time from a request to its answer.")
+        yield from _write_head("countertrain_request_seconds", "histogram", "Time from a request to its answer.")
         for route, seconds in sorted(self._seconds.items()):
             yield from seconds.lines("countertrain_request_seconds", f'route="{route}"')
-        yield from _head("countertrain_rows_total", "counter", "People who were decided on or searched for.")
+        yield from _write_head("countertrain_rows_total", "counter", "People who were decided on or searched for.")
         for work, count in sorted(self._rows.items()):
             yield f'countertrain_rows_total{{work="{work}"}} {count}'
-        yield from _head("countertrain_batch_requests", "histogram", "Requests that were answered together.")
+        yield from _write_head("countertrain_batch_requests", "histogram", "Requests that were answered together.")
         for work, sizes in sorted(self._batches.items()):
             yield from sizes.lines("countertrain_batch_requests", f'work="{work}"')
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
+def _write_head(name: str, kind: str, meaning: str) -> Iterator[str]:
     yield f"# HELP {name} {meaning}"
     yield f"# TYPE {name} {kind}"

@@ -1,4 +1,4 @@
-"""Where the questions of many people are answered by one model at once; all of it may run in a worker thread."""
+"""Where the questions of many people are answered by one model at once; everything here may run in a worker thread."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What stands before every request: whom it comes from, how large it may be, how long it may take."""
+"""What stands before every request: who it comes from, how large it may be, how long it may take."""
 
 import asyncio
 import json
@@ -37,11 +37,11 @@ class _RefusedError(Exception):
 
 
 class _GoneError(Exception):
-    """Whoever asked does not wait for the answer any more."""
+    """Whoever asked is no longer waiting for the answer."""
 
 
 class Guard:
-    """ASGI middleware: refuses what is too large, too slow or from elsewhere, drops who is gone, and counts all."""
+    """ASGI middleware: refuses what is too large, too slow or from elsewhere, drops whoever left, and counts all."""
 
     def __init__(self, app: ASGIApp, *, limits: Limits, counters: Counters, local: bool) -> None:
         self._app, self._limits, self._counters, self._local = app, limits, counters, local
@@ -65,7 +65,7 @@ class Guard:
             await answer.refuse(500, "the service failed on this request; its log says why")
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._counters.request(route, answer.status, perf_counter() - start)
+            self._counters.count_request(route, answer.status, perf_counter() - start)
 
     def _check_host(self, scope: Scope) -> None:
         """Without a token, no page from elsewhere may ask through a name that leads here."""
@@ -78,7 +78,7 @@ class Guard:
         """The whole body, unless it is too large; its declared size is not relied upon."""
         most = self._limits.body_bytes
         declared = headers.get("content-length", "0")
-        too_large = _RefusedError(413, f"the body of a request may have {most:,} bytes at most; ask for fewer rows")
+        too_large = _RefusedError(413, f"the body of a request may have at most {most:,} bytes; ask for fewer rows")
         if declared.isdigit() and int(declared) > most:
             raise too_large
         body, more = bytearray(), True
@@ -97,7 +97,7 @@ class Guard:
         return bytes(body)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, answer: "_Answer") -> None:
-        """Let the app answer, for as long as it may take and somebody waits."""
+        """Let the app answer, as long as time is left and somebody waits."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:

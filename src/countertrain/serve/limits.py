@@ -15,9 +15,9 @@ class Limits:
     rows: int = 100
     """People in one request."""
     options: int = 3
-    """Ways to another decision that a person may ask for."""
+    """Ways to another decision, per person."""
     sample: int = 300
-    """Real people of a class that may be looked at, also as an option's nearest; 0: none at all."""
+    """Real people per class that may be looked at, also as an option's nearest; 0: none at all."""
     body_bytes: int = 1_000_000
     seconds: float = 10.0
     """From the first byte of a request to its answer."""

@@ -1,4 +1,4 @@
-"""What people ask: request bodies made from the schema of a model, whose every mistake is said in one sentence."""
+"""What people ask: request bodies made from the schema of a model, with every mistake explained in one sentence."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired

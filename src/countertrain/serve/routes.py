@@ -55,8 +55,8 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
     async def recourse(question: asked_for_recourse) -> Response:  # type: ignore[valid-type]
         """For each person what to change for the decision `target`, in their own units, cheapest first.
 
-        An option is checked by the model as it is told, after rounding. One that is not valid is the closest attempt,
-        and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.
+        An option is checked by the model exactly as it is shown, after rounding. One that is not valid is the closest
+        attempt, and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.
         """
         return await _answer(searching, question)
 
@@ -89,19 +89,19 @@ def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits, counters: Coun
     @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
     async def counts() -> Response:
         """Requests by route and status, their time, people, and how many requests were answered together."""
-        return Response(counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(counters.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 
 
 def make_health_route() -> APIRouter:
-    """What whoever watches over the service asks, and may always ask."""
+    """What a monitor of the service may ask at any time."""
     router = APIRouter()
     alive = TypeAdapter(Health).dump_json(Health("ok", version("countertrain")))
 
     @router.get("/healthz", response_model=Health, summary="Whether the service is alive")
     async def healthz() -> Response:
-        """Says ok."""
+        """Says that the service is alive."""
         return Response(alive, media_type="application/json")
 
     return router
@@ -112,7 +112,7 @@ def _make_batchers(
 ) -> dict[str, Batcher[Asked, bytes]]:
     """One batcher per model, all of which work in one thread."""
     thread = ThreadPoolExecutor(1, thread_name_prefix=work)
-    record = partial(counters.batch, work)
+    record = partial(counters.count_batch, work)
     return {name: Batcher(run, limits=limits, thread=thread, record=record) for name, run in runs.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, WithJsonSchema
 
-from countertrain.recourse.rendering import as_text
+from countertrain.recourse.rendering import WAYS, as_text
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Boolean, Categorical, Level, Numeric
 from countertrain.words import suggest
@@ -20,7 +20,6 @@ Column = Numeric | Categorical | Boolean
 Check = Callable[[Any], Any]
 
 _FARTHEST = 1e30  # standard deviations
-_WAYS = {"both": "", "increase": "may only increase", "decrease": "may only decrease", "none": "cannot change"}
 
 
 def value_type(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any:
@@ -37,7 +36,7 @@ def value_type(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any
         check, shape = partial(_check_choice, column.levels), {"enum": list(column.levels)}
     if column.missing != "refuse":
         check, shape = partial(_check_or_none, check), {"anyOf": [shape, {"type": "null"}]}
-    said = (getattr(column, "unit", None), _WAYS[column.mutability])
+    said = (getattr(column, "unit", None), WAYS[column.mutability])
     return _annotate(check, {"title": column.name, "description": "; ".join(filter(None, said)), **shape})
 
 
@@ -45,10 +44,10 @@ def range_type(column: Column) -> Any:
     """The type of what a column may become: lowest and highest number, or a list of levels."""
     if isinstance(column, Numeric):
         ends = {"items": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "minItems": 2, "maxItems": 2}
-        said = f"Lowest and highest {column.name} to go to; null: any."
+        said = f"Lowest and highest {column.name} to allow; null: any."
         return _annotate(partial(_check_range, column), {"type": "array", "description": said, **ends})
     levels = {"items": {"enum": [*dict.fromkeys((*column.levels, *column.labels))]}, "minItems": 1}
-    said = f"Values of {column.name} that may be gone to."
+    said = f"Values that {column.name} may take."
     return _annotate(partial(_check_levels, column), {"type": "array", "description": said, **levels})
 
 
@@ -94,7 +93,7 @@ def _check_number(column: Numeric, limits: tuple[float, float], value: Any) -> f
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be a number; got {shorten(value)}")
     low, high = limits
-    if not low <= value <= high:  # so much for NaN, too
+    if not low <= value <= high:  # which refuses NaN, too
         unit = f" {column.unit}" if column.unit else ""
         raise ValueError(f"must lie between {as_text(low)} and {as_text(high)}{unit}; got {shorten(value)}")
     if column.integer and value != int(value):
@@ -112,7 +111,7 @@ def _check_choice(allowed: Sequence[Level], value: Any) -> Level:
 def _check_scalar(value: Any) -> Level:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError(f"must be a text, a number or a truth value; got {shorten(value)}")
+    raise ValueError(f"must be text, a number or a truth value; got {shorten(value)}")
 
 
 def _check_or_none(check: Check, value: Any) -> Any:

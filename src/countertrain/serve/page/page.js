@@ -22,23 +22,23 @@ function make(tag, attributes = {}, ...children) {
 
 const numbers = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
 const percent = (p) => (p > 0 && p < 0.005 ? "under 1\u00a0%" : p < 1 && p > 0.995 ? "over 99\u00a0%" : `${Math.round(100 * p)}\u00a0%`);
-const quoted = (label) => `“${told(label)}”`;
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/([^.?!])$/, "$1.");
+const quote = (label) => `“${formatValue(label)}”`;
+const toSentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/([^.?!])$/, "$1.");
 
-function told(value) {
+function formatValue(value) {
   if (value === null || value === undefined) return "unknown";
   if (typeof value === "boolean") return value ? "yes" : "no";
   return typeof value === "number" ? numbers.format(value) : String(value);
 }
 
 function withUnit(value, column) {
-  if (column.kind === "boolean" && value !== null) return toldLevel(column, column.values.indexOf(value));
-  return column.unit && value !== null ? `${told(value)} ${column.unit}` : told(value);
+  if (column.kind === "boolean" && value !== null) return formatLevel(column, column.values.indexOf(value));
+  return column.unit && value !== null ? `${formatValue(value)} ${column.unit}` : formatValue(value);
 }
 
-function toldLevel(column, i) {
+function formatLevel(column, i) {
   const plain = [[false, true], [0, 1]].some((pair) => pair[0] === column.values[0] && pair[1] === column.values[1]);
-  return plain ? ["no", "yes"][i] : told(column.values[i]);
+  return plain ? ["no", "yes"][i] : formatValue(column.values[i]);
 }
 
 // ---- talking to the service ----------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ async function ask(path, body) {
 function complain(error) {
   if (error.name === "AbortError") return;
   if (error.status === 401 && !lockOut()) return;
-  byId("trouble").textContent = error instanceof Refused ? sentence(error.message) : "The service does not answer. Is it still running?";
+  byId("trouble").textContent = error instanceof Refused ? toSentence(error.message) : "The service does not answer. Is it still running?";
   byId("trouble").hidden = false;
 }
 
@@ -86,12 +86,12 @@ function lockOut() {
 
 function buildField(column, i) {
   const id = `f${i}`;
-  const field = { column, ...(column.kind === "numeric" ? numberControl(column, id) : levelControl(column, id)) };
+  const field = { column, ...(column.kind === "numeric" ? makeNumberControl(column, id) : makeLevelControl(column, id)) };
   const never = column.mutability === "none";
   field.fixed = make("input", { type: "checkbox", id: `${id}-fixed`, checked: never, disabled: never });
   field.error = make("span", { class: "error", id: `${id}-error` });
   field.hint = make("span", { class: "hint", id: `${id}-hint` });
-  const limits = never ? null : limitControl(field, id);
+  const limits = never ? null : makeLimitControl(field, id);
   const unit = column.unit ? make("span", { class: "unit" }, ` (${column.unit})`) : "";
   field.node = make(
     "div",
@@ -108,14 +108,14 @@ function buildField(column, i) {
     ),
   );
   field.input.setAttribute("aria-describedby", `${id}-hint ${id}-error`);
-  field.input.addEventListener("input", () => changed(field));
-  field.fixed.addEventListener("change", () => restricted(field));
+  field.input.addEventListener("input", () => noteChange(field));
+  field.fixed.addEventListener("change", () => noteLimit(field));
   return field;
 }
 
 const WAYS = { increase: "can only go up", decrease: "can only go down" };
 
-function numberControl(column, id) {
+function makeNumberControl(column, id) {
   const input = make("input", { type: "number", id, step: column.step ?? "any", inputmode: "decimal" });
   return {
     input,
@@ -125,34 +125,34 @@ function numberControl(column, id) {
   };
 }
 
-function levelControl(column, id) {
+function makeLevelControl(column, id) {
   if (column.kind === "boolean" && column.missing === "refuse") {
     const input = make("input", { type: "checkbox", id });
     const text = make("span");
-    const say = () => (text.textContent = toldLevel(column, Number(input.checked)));
-    input.addEventListener("input", say);
-    const write = (value) => { input.checked = value === column.values[1]; say(); };
+    const showText = () => (text.textContent = formatLevel(column, Number(input.checked)));
+    input.addEventListener("input", showText);
+    const write = (value) => { input.checked = value === column.values[1]; showText(); };
     const shell = make("div", { class: "tick" }, make("label", { class: "check" }, input, text));
     return { input, shell, read: () => column.values[Number(input.checked)], write, wrong: () => "" };
   }
   const levels = column.kind === "boolean" ? column.values : column.levels;
   const input = make("select", { id });
   levels.forEach((level, i) => {
-    input.append(make("option", { value: i }, column.kind === "boolean" ? toldLevel(column, i) : told(level)));
+    input.append(make("option", { value: i }, column.kind === "boolean" ? formatLevel(column, i) : formatValue(level)));
   });
   if (column.missing !== "refuse") input.append(make("option", { value: "" }, "unknown"));
   const write = (value) => (input.value = value === null || value === undefined ? "" : levels.indexOf(value));
   return { input, read: () => (input.value === "" ? null : levels[Number(input.value)]), write, wrong: () => "" };
 }
 
-function limitControl(field, id) {
+function makeLimitControl(field, id) {
   const { column } = field;
   const box = make("details", {}, make("summary", {}, "Limit"));
   field.limitError = make("span", { class: "error", id: `${id}-limit-error` });
   if (column.kind === "numeric") {
     const [low, high] = ["At least", "At most"].map((text, k) => {
-      const input = make("input", { type: "number", id: `${id}-limit-${k}`, step: column.step ?? "any", placeholder: rounded(column, ["lower", "upper"][k]), "aria-describedby": `${id}-limit-error` });
-      input.addEventListener("input", () => restricted(field));
+      const input = make("input", { type: "number", id: `${id}-limit-${k}`, step: column.step ?? "any", placeholder: formatBound(column, ["lower", "upper"][k]), "aria-describedby": `${id}-limit-error` });
+      input.addEventListener("input", () => noteLimit(field));
       return [input, make("div", {}, make("label", { for: input.id }, text), input)];
     });
     const read = ([input]) => (input.value === "" ? null : Number(input.value));
@@ -161,8 +161,8 @@ function limitControl(field, id) {
   } else {
     const ticks = column.labels.map((label, k) => {
       const input = make("input", { type: "checkbox", checked: true, value: label });
-      input.addEventListener("change", () => restricted(field));
-      const text = column.kind === "boolean" ? toldLevel(column, k) : label;
+      input.addEventListener("change", () => noteLimit(field));
+      const text = column.kind === "boolean" ? formatLevel(column, k) : label;
       return [input, make("label", { class: "check" }, input, text)];
     });
     field.range = () => {
@@ -178,18 +178,18 @@ function limitControl(field, id) {
 function show(person) {
   for (const field of state.fields) {
     field.write(person[field.column.name]);
-    hint(field);
+    showHint(field);
   }
-  renew();
+  refresh();
 }
 
-function hint(field) {
+function showHint(field) {
   const { column } = field;
   const said = [];
   if (column.kind === "numeric") {
     const value = field.read();
     const outside = value !== undefined && (value < column.lower || value > column.upper);
-    const span = `${rounded(column, "lower")} to ${rounded(column, "upper")}`;
+    const span = `${formatBound(column, "lower")} to ${formatBound(column, "upper")}`;
     said.push(outside ? `outside the usual range, ${span}` : span);
     if (column.missing !== "refuse") said.push("may be left empty");
   }
@@ -197,22 +197,22 @@ function hint(field) {
   field.hint.textContent = said.join(" · ");
 }
 
-function rounded(column, end) {
-  return column.step === null ? new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(column[end]) : told(column[end]);
+function formatBound(column, end) {
+  return column.step === null ? new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(column[end]) : formatValue(column[end]);
 }
 
-function changed(field) {
+function noteChange(field) {
   byId("example").value = "";
-  hint(field);
-  renew();
+  showHint(field);
+  refresh();
 }
 
-function restricted(field) {
+function noteLimit(field) {
   field.node.classList.toggle("fixed", field.fixed.checked);
   outdate();
 }
 
-function person() {
+function readPerson() {
   const entries = state.fields.map((field) => [field.column.name, field.read()]);
   return Object.fromEntries(entries.filter(([, value]) => value !== undefined));
 }
@@ -220,17 +220,17 @@ function person() {
 function mark(errors = []) {
   for (const field of state.fields) {
     const mine = errors.filter(({ where }) => where.at(-1) === field.column.name);
-    say(field.input, field.error, field.wrong() || mine.find(({ where }) => where[0] === "rows")?.message);
+    showError(field.input, field.error, field.wrong() || mine.find(({ where }) => where[0] === "rows")?.message);
     if (field.limitError) {
       const message = mine.find(({ where }) => where[0] === "ranges")?.message;
-      say(null, field.limitError, message);
+      showError(null, field.limitError, message);
       if (message) field.limitError.closest("details").open = true;
     }
   }
 }
 
-function say(input, place, message) {
-  place.textContent = message ? sentence(message.replace(/^is missing$/, "please fill this in")) : "";
+function showError(input, place, message) {
+  place.textContent = message ? toSentence(message.replace(/^is missing$/, "please fill this in")) : "";
   input?.setAttribute("aria-invalid", Boolean(message));
 }
 
@@ -238,17 +238,17 @@ function say(input, place, message) {
 
 let later;
 
-function renew() {
+function refresh() {
   outdate();
   clearTimeout(later);
   later = setTimeout(decide, 200);
 }
 
-const model = () => document.querySelector('input[name="model"]:checked').value;
+const chosenModel = () => document.querySelector('input[name="model"]:checked').value;
 
 async function decide() {
   try {
-    const answer = await ask("predict", { rows: [person()], model: model() });
+    const answer = await ask("predict", { rows: [readPerson()], model: chosenModel() });
     byId("trouble").hidden = true;
     if (state.fields.some((field) => field.wrong())) throw new Refused(422, { detail: "", errors: [] });
     mark();
@@ -263,20 +263,20 @@ async function decide() {
 function showDecision(decided) {
   state.decision = decided;
   byId("ask").disabled = !decided;
-  byId("decision").textContent = decided ? told(decided.decision) : "";
+  byId("decision").textContent = decided ? formatValue(decided.decision) : "";
   const chance = decided?.probabilities.find(({ label }) => label === decided.decision).probability;
   byId("sure").textContent = decided ? `${percent(chance)} sure` : "Please correct the marked fields.";
   const bars = (decided?.probabilities ?? []).flatMap(({ label, probability }) => {
     const bar = make("span");
     bar.style.width = `${100 * probability}%`;
-    return [make("dt", {}, told(label)), make("div", { class: "track" }, bar), make("dd", {}, percent(probability))];
+    return [make("dt", {}, formatValue(label)), make("div", { class: "track" }, bar), make("dd", {}, percent(probability))];
   });
   byId("chances").replaceChildren(...bars);
   if (!decided) return;
   const target = byId("target");
   const others = state.form.classes.map((label, i) => [label, i]).filter(([label]) => label !== decided.decision);
   const kept = target.value;
-  target.replaceChildren(...others.map(([label, i]) => make("option", { value: i }, told(label))));
+  target.replaceChildren(...others.map(([label, i]) => make("option", { value: i }, formatValue(label))));
   if (others.some(([, i]) => String(i) === kept)) target.value = kept;
 }
 
@@ -301,8 +301,8 @@ async function showOptions() {
     const closed = ranges.filter(([, range]) => !range.length).map(([name]) => name); // nothing left to go to
     const fixed = state.fields.filter((field) => field.fixed.checked).map(({ column }) => column.name);
     const body = {
-      rows: [person()],
-      model: model(),
+      rows: [readPerson()],
+      model: chosenModel(),
       target,
       options: Math.min(N_OPTIONS, state.form.max_options),
       immutable: [...fixed, ...closed],
@@ -326,36 +326,36 @@ async function showAnswer(answer) {
   byId("results").hidden = false;
   byId("results").classList.remove("old");
   byId("stale").hidden = true;
-  byId("results-title").textContent = `From ${quoted(answer.decision)} to ${quoted(answer.target)}`;
+  byId("results-title").textContent = `From ${quote(answer.decision)} to ${quote(answer.target)}`;
   byId("status").textContent = n === 0 ? "No way was found." : n === 1 ? "One way was found." : `${n} ways were found.`;
-  byId("options").replaceChildren(...answer.options.map((option, i) => optionCard(option, i + 1, answer)));
+  byId("options").replaceChildren(...answer.options.map((option, i) => makeOptionCard(option, i + 1, answer)));
   if (answer.note && n) byId("status").textContent += " No further one does without the most important of these changes.";
   await drawPicture(answer);
   byId("results-title").focus({ preventScroll: true });
   byId("results").scrollIntoView({ block: "start" });
 }
 
-function optionCard(option, number, answer) {
-  const target = quoted(answer.target);
+function makeOptionCard(option, number, answer) {
+  const target = quote(answer.target);
   const sure = percent(option.probability);
   const outcome = option.valid ? `${target}, ${sure} sure` : `Closest attempt: ${target} only ${sure}`;
-  const facts = [["Effort", option.cost.toFixed(1)], ["How typical", howTypical(option.plausibility_percentile, target)]];
+  const facts = [["Cost", option.cost.toFixed(1)], ["How typical", describeTypicality(option.plausibility_percentile, target)]];
   const known = option.changes.length ? facts.filter(([, text]) => text) : [];
   return make(
     "article",
     { class: option.valid ? "option" : "option attempt" },
     make("header", {}, make("span", { class: "number", "aria-hidden": "true" }, number), make("h3", {}, outcome)),
-    make("ul", { class: "changes" }, ...option.changes.map(changeLine)),
+    make("ul", { class: "changes" }, ...option.changes.map(makeChangeLine)),
     ...(option.changes.length ? [] : [make("p", { class: "quiet" }, "Nothing changes.")]),
     make("dl", { class: "facts" }, ...known.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
-    ...(option.reason ? [make("p", { class: "note reason" }, sentence(plainly(option.reason)))] : []),
+    ...(option.reason ? [make("p", { class: "note reason" }, toSentence(simplify(option.reason)))] : []),
   );
 }
 
-const plainly = (reason) =>
+const simplify = (reason) =>
   reason.replaceAll("(immutable)", "(fixed)").replace("a counterfactual exists", "there is a way").replace("no counterfactual", "no way");
 
-function changeLine(change) {
+function makeChangeLine(change) {
   const { column } = state.fields.find((field) => field.column.name === change.column);
   return make(
     "li",
@@ -365,7 +365,7 @@ function changeLine(change) {
   );
 }
 
-function howTypical(percentile, target) {
+function describeTypicality(percentile, target) {
   if (percentile === null) return null;
   if (percentile <= 50) return `typical of real people who were ${target}`;
   const share = percentile >= 99.5 ? "almost all" : `${Math.round(percentile)} % of`;
@@ -378,7 +378,7 @@ const TALL = 380;
 let wide = 640; // as much as there is room for, so that the writing keeps its size
 const EDGE = { left: 100, right: 24, top: 16, bottom: 56 };
 
-async function sampleOf(label) {
+async function fetchSample(label) {
   if (!state.samples.has(label)) {
     const n = Math.min(300, state.form.max_sample);
     state.samples.set(label, n ? (await ask(`sample?label=${encodeURIComponent(label)}&n=${n}`)).rows.map((row) => row.values) : []);
@@ -388,7 +388,7 @@ async function sampleOf(label) {
 
 async function drawPicture(answer) {
   const figure = byId("picture");
-  const people = await sampleOf(String(answer.target));
+  const people = await fetchSample(String(answer.target));
   const weights = new Map();
   for (const option of answer.options) {
     for (const { column, cost } of option.changes) weights.set(column, (weights.get(column) ?? 0) + cost);
@@ -399,21 +399,21 @@ async function drawPicture(answer) {
   if (figure.hidden) return;
   wide = Math.max(300, Math.min(736, figure.clientWidth - 36));
   const spots = [{ label: "now", values: answer.factual }, ...answer.options.map((o, i) => ({ label: String(i + 1), values: o.values }))];
-  const svg = numeric.length ? scatter(numeric, people, spots) : shares(ranked[0], people, spots);
+  const svg = numeric.length ? drawScatter(numeric, people, spots) : drawShares(ranked[0], people, spots);
   const text = numeric.length
-    ? `Each grey dot is a real person who was ${quoted(answer.target)}. The ring is the person now, the numbers are the options.`
-    : `How many real people who were ${quoted(answer.target)} have each value, with the person now and the options.`;
-  const title = `Among real people who were ${quoted(answer.target)}`;
+    ? `Each grey dot is a real person who was ${quote(answer.target)}. The ring is the person now, the numbers are the options.`
+    : `How many real people who were ${quote(answer.target)} have each value, with the person now and the options.`;
+  const title = `Among real people who were ${quote(answer.target)}`;
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `${title}. ${text}`);
   figure.replaceChildren(make("figcaption", {}, make("h3", {}, title), make("p", {}, text)), svg);
 }
 
-function canvas() {
+function makeCanvas() {
   return make("svg:svg", { viewBox: `0 0 ${wide} ${TALL}` });
 }
 
-function scale(column, people, spots, from, to) {
+function makeScale(column, people, spots, from, to) {
   const values = [...people, ...spots.map((spot) => spot.values)].map((row) => row[column.name]).filter((v) => v !== null);
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) [low, high] = [low - 1, high + 1];
@@ -429,11 +429,11 @@ function niceStep(rough) {
   return [1, 2, 5, 10].map((k) => k * power).find((step) => step >= rough);
 }
 
-const axisName = (column) => (column.unit ? `${column.name} (${column.unit})` : column.name);
+const nameAxis = (column) => (column.unit ? `${column.name} (${column.unit})` : column.name);
 
-function scatter([first, second], people, spots) {
-  const svg = canvas();
-  const x = scale(first, people, spots, EDGE.left, wide - EDGE.right);
+function drawScatter([first, second], people, spots) {
+  const svg = makeCanvas();
+  const x = makeScale(first, people, spots, EDGE.left, wide - EDGE.right);
   const floor = TALL - EDGE.bottom;
   let written = 0;
   for (const tick of x.ticks) {
@@ -445,16 +445,16 @@ function scatter([first, second], people, spots) {
     written = middle + half;
     svg.append(make("svg:text", { class: "tick-label", x: middle, y: floor + 18, "text-anchor": "middle" }, text));
   }
-  svg.append(make("svg:text", { class: "axis-label", x: (EDGE.left + wide - EDGE.right) / 2, y: TALL - 10, "text-anchor": "middle" }, axisName(first)));
+  svg.append(make("svg:text", { class: "axis-label", x: (EDGE.left + wide - EDGE.right) / 2, y: TALL - 10, "text-anchor": "middle" }, nameAxis(first)));
   let height = (row, i) => floor - 40 - ((i * 137) % 200); // a strip: people are spread so that they can be told apart
   let level = (i) => floor - 140 + 26 * (i % 2 ? (i + 1) / 2 : -i / 2);
   if (second) {
-    const y = scale(second, people, spots, floor, EDGE.top);
+    const y = makeScale(second, people, spots, floor, EDGE.top);
     for (const tick of y.ticks) {
       svg.append(make("svg:line", { class: "axis", x1: EDGE.left, x2: wide - EDGE.right, y1: y.at(tick), y2: y.at(tick) }));
       svg.append(make("svg:text", { class: "tick-label", x: EDGE.left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, numbers.format(tick)));
     }
-    svg.append(make("svg:text", { class: "axis-label", x: 16, y: (EDGE.top + floor) / 2, "text-anchor": "middle", transform: `rotate(-90 16 ${(EDGE.top + floor) / 2})` }, axisName(second)));
+    svg.append(make("svg:text", { class: "axis-label", x: 16, y: (EDGE.top + floor) / 2, "text-anchor": "middle", transform: `rotate(-90 16 ${(EDGE.top + floor) / 2})` }, nameAxis(second)));
     height = (row) => y.at(row[second.name]);
     level = (i) => y.at(spots[i].values[second.name]);
   }
@@ -462,11 +462,11 @@ function scatter([first, second], people, spots) {
     const [cx, cy] = [x.at(row[first.name]), height(row, i)];
     if (cx !== null && cy !== null) svg.append(make("svg:circle", { class: "real", cx, cy, r: 3.5 }));
   });
-  addSpots(svg, spots, apart(spots.map((spot, i) => [x.at(spot.values[first.name]), level(i)])));
+  addSpots(svg, spots, spreadOut(spots.map((spot, i) => [x.at(spot.values[first.name]), level(i)])));
   return svg;
 }
 
-function apart(places) {
+function spreadOut(places) {
   // Places that would cover one another are moved a little to the side.
   places.forEach((place, i) => {
     while (places.slice(0, i).some((other) => Math.hypot(other[0] - place[0], other[1] - place[1]) < 19)) place[0] += 5;
@@ -492,16 +492,16 @@ function addSpots(svg, spots, places) {
   });
 }
 
-function shares(column, people, spots) {
+function drawShares(column, people, spots) {
   const levels = column.kind === "boolean" ? column.values : column.levels;
-  const svg = canvas();
+  const svg = makeCanvas();
   const [tall, left, full] = [34, wide * 0.3, wide * 0.35];
   svg.setAttribute("viewBox", `0 0 ${wide} ${levels.length * tall + 10}`);
   levels.forEach((level, i) => {
     const share = people.filter((row) => row[column.name] === level).length / people.length;
     const y = 8 + i * tall;
     const here = spots.filter((spot) => spot.values[column.name] === level).map((spot) => (spot.label === "now" ? "now" : `option ${spot.label}`));
-    svg.append(make("svg:text", { class: "axis-label", x: left - 10, y: y + 16, "text-anchor": "end" }, column.kind === "boolean" ? `${column.name}: ${toldLevel(column, i)}` : told(level)));
+    svg.append(make("svg:text", { class: "axis-label", x: left - 10, y: y + 16, "text-anchor": "end" }, column.kind === "boolean" ? `${column.name}: ${formatLevel(column, i)}` : formatValue(level)));
     svg.append(make("svg:rect", { class: "share", x: left, y, width: Math.max(2, full * share), height: 22, rx: 3 }));
     svg.append(make("svg:text", { class: "now-label", x: left + full * share + 8, y: y + 16 }, [percent(share), ...here].join(" · ")));
   });
@@ -529,19 +529,19 @@ function build(examples) {
   byId("picker").hidden = !examples.length;
   byId("example").replaceChildren(
     make("option", { value: "", disabled: true }, "own values"),
-    ...examples.map(({ label, values }, i) => make("option", { value: i }, `${i + 1}: was ${quoted(label)}, ${inShort(values)}`)),
+    ...examples.map(({ label, values }, i) => make("option", { value: i }, `${i + 1}: was ${quote(label)}, ${summarise(values)}`)),
   );
   byId("example").onchange = (event) => show(examples[Number(event.target.value)].values);
   byId("example").value = examples.length ? "0" : "";
-  show(examples[0]?.values ?? Object.fromEntries(state.form.columns.map((column) => [column.name, usual(column)])));
+  show(examples[0]?.values ?? Object.fromEntries(state.form.columns.map((column) => [column.name, middleValue(column)])));
 }
 
-function inShort(values) {
+function summarise(values) {
   const some = state.form.columns.slice(0, 3);
   return some.map((column) => `${column.name} ${withUnit(values[column.name], column)}`).join(", ");
 }
 
-function usual(column) {
+function middleValue(column) {
   if (column.kind !== "numeric") return (column.levels ?? column.values)[0];
   const step = column.step ?? (column.upper - column.lower) / 100;
   return Number((Math.round((column.lower + column.upper) / 2 / step) * step).toPrecision(8));
@@ -550,7 +550,7 @@ function usual(column) {
 function fixEverything(fixed) {
   for (const field of state.fields.filter((one) => !one.fixed.disabled)) {
     field.fixed.checked = fixed;
-    restricted(field);
+    noteLimit(field);
   }
 }
 
