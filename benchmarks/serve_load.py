@@ -121,7 +121,7 @@ async def client(
 
 async def load(port: int, pid: int, people: list[dict[str, Any]], n_clients: int, seconds: float) -> LoadResult:
     """So many clients at once, for so long; a few seconds before are not counted."""
-    url = f"http://127.0.0.1:{port}/recourse"
+    url = f"http://127.0.0.1:{port}/explain"
     async with AsyncExitStack() as stack:
         # The clients share the machine with the server: requests are made beforehand, and go the shortest way.
         asked = [httpx.Request("POST", url, json={"rows": [person]}, extensions=PATIENCE) for person in people]

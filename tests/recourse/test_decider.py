@@ -1,20 +1,10 @@
-"""Whatever was trained gives a decider, and every door asks it for the same if nobody says otherwise."""
-
-import inspect
-from collections.abc import Callable
-from typing import Any
+"""Whatever was trained gives a decider, which decides as it does."""
 
 import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from countertrain.cli.models import explain as explain_command
-from countertrain.estimator import CounterfactualClassifier
-from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU
-from countertrain.recourse.search import RecourseSearch, explain
-from countertrain.serve.app import create_app
-from countertrain.serve.questions import RecourseQuestion
 from loans import loans, quick
 from people import classifier, people
 
@@ -44,15 +34,3 @@ def test_the_models_of_a_decider_decide_by_the_mean_of_their_probabilities() -> 
 def test_only_what_was_fitted_decides() -> None:
     with pytest.raises(NotFittedError):
         quick().decider  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    "door", [explain, RecourseSearch.__call__, CounterfactualClassifier.explain, create_app, explain_command]
-)
-def test_every_door_asks_for_the_same(door: Callable[..., Any]) -> None:
-    defaults = {name: parameter.default for name, parameter in inspect.signature(door).parameters.items()}
-    known = {"tau": TAU, "n_steps": N_STEPS, "options": OPTIONS, "n_options": OPTIONS}
-    asked = {name: value for name, value in known.items() if name in defaults}
-    assert "tau" in asked
-    assert asked == {name: defaults[name] for name in asked}
-    assert RecourseQuestion.model_fields["options"].default == OPTIONS

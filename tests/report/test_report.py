@@ -1,6 +1,7 @@
 """The page says what is true of the classifier, in itself, safely, and the same each time."""
 
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from countertrain.report import write as write_module
 from countertrain.tables.schema import Categorical, Schema
 from loans import loans, quick
 
+CHROMIUM = shutil.which("chromium")
 VOID = {"meta", "br", "path", "rect", "polyline", "circle"}
 HOSTILE = "<script>alert('x')</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
@@ -229,6 +231,7 @@ def test_without_a_baseline_the_page_says_how_to_get_one(
 ) -> None:
     alone = page(classifier, test_rows)
     assert 'objective="bl"' in alone.text
+    assert "This model comes from counterfactual training" in alone.text  # the default, which nobody gave
     assert alone.tables["outcomes"][0] == ["measure", "best", "this model"]
     assert 'objective="ct"' in page(baseline, test_rows).text
     both = page(classifier, test_rows, baseline=baseline)
@@ -281,6 +284,22 @@ def test_nothing_that_cannot_be_measured_is_shown_as_a_number(
     assert "too few" in lonely.text
     for shown in (lonely, happy):
         assert not re.search(r"\b(nan|inf|nat)\b", shown.text, flags=re.IGNORECASE)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium; on Debian: apt-get install chromium")
+def test_on_a_phone_nothing_runs_over_the_edge(
+    classifier: CounterfactualClassifier, baseline: CounterfactualClassifier, test_rows: Rows
+) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    html = classifier.report(*test_rows, baseline=baseline, groups=["job", "region"])
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 900})
+        page.set_content(html)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        hidden = "[...document.querySelectorAll('.wide')].map(box => box.scrollWidth - box.clientWidth)"
+        assert set(page.evaluate(hidden)) == {0}  # no table has to be scrolled
+        browser.close()
 
 
 def test_the_same_rows_and_seed_give_the_same_page(classifier: CounterfactualClassifier, test_rows: Rows) -> None:

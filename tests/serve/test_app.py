@@ -33,7 +33,7 @@ def test_a_decision_is_that_of_the_classifier(app: FastAPI) -> None:
 
 def test_recourse_is_what_the_classifier_explains(app: FastAPI) -> None:
     question = {"target": "granted", "immutable": ["job"], "ranges": {"credit income": [None, 45_000]}}
-    answer = content(ask(app, "/recourse", {"rows": people(40), "options": 2, **question}))["explanations"]
+    answer = content(ask(app, "/explain", {"rows": people(40), "options": 2, **question}))["explanations"]
     expected = classifier().explain(applications(40, 1), options=2, **question).to_dict()  # type: ignore[arg-type]
     assert near(answer, expected)
     options = [option for explanation in answer for option in explanation["options"]]
@@ -59,10 +59,10 @@ def different_questions() -> list[dict[str, Any]]:
 def test_questions_asked_at_once_are_answered_by_one_search_as_if_each_had_come_alone() -> None:
     app = create_app(classifier().decider, limits=replace(PATIENT, window=0.2))
     questions = different_questions()
-    answers = together(app, *({"method": "POST", "url": "/recourse", "json": question} for question in questions))
-    assert 'countertrain_batch_requests_count{work="recourse"} 1\n' in ask(app, "/metrics").text
+    answers = together(app, *({"method": "POST", "url": "/explain", "json": question} for question in questions))
+    assert 'countertrain_batch_requests_count{work="explain"} 1\n' in ask(app, "/metrics").text
     for question, answer in zip(questions, answers, strict=True):
-        assert near(content(answer), content(ask(app, "/recourse", question)))
+        assert near(content(answer), content(ask(app, "/explain", question)))
     found = [content(answer)["explanations"] for answer in answers]
     assert max(len(explanation["options"]) for explanations in found for explanation in explanations) == 3
     assert not all(o["valid"] for explanations in found for e in explanations for o in e["options"])
@@ -71,18 +71,18 @@ def test_questions_asked_at_once_are_answered_by_one_search_as_if_each_had_come_
 def test_a_question_that_breaks_the_search_does_not_harm_its_neighbours(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = Desk.recourse
+    whole = Desk.explain
 
     def fragile(self: Desk, questions: Any) -> Any:
         if any(question.rows[0]["age"] == 99 for question in questions):
             raise RuntimeError("secret detail")
         return whole(self, questions)
 
-    monkeypatch.setattr(Desk, "recourse", fragile)
+    monkeypatch.setattr(Desk, "explain", fragile)
     app = create_app(classifier().decider, limits=replace(PATIENT, window=0.2))
     rows = [PERSON, PERSON | {"age": 99}, PERSON | {"age": 50}]
     with caplog.at_level(logging.ERROR):
-        answers = together(app, *({"method": "POST", "url": "/recourse", "json": {"rows": [row]}} for row in rows))
+        answers = together(app, *({"method": "POST", "url": "/explain", "json": {"rows": [row]}} for row in rows))
     assert [answer.status_code for answer in answers] == [200, 500, 200]
     assert content(answers[1])["detail"] == "the service failed on this request; its log says why"
     assert "secret detail" in caplog.text
@@ -95,7 +95,7 @@ def test_who_lies_outside_the_bounds_is_decided_on_and_advised_within_them_or_to
         person = PERSON | own
         (decision,) = content(ask(app, "/predict", {"rows": [person]}))["decisions"]
         assert decision["decision"] == classifier().predict(pd.DataFrame([person]))[0]
-        (answer,) = content(ask(app, "/recourse", {"rows": [person]}))["explanations"]
+        (answer,) = content(ask(app, "/explain", {"rows": [person]}))["explanations"]
         assert answer["factual"] == person
         for name, value in answer["options"][0]["values"].items():
             column = schema[name]
@@ -146,7 +146,7 @@ def test_a_wrong_value_is_named_in_one_sentence(
     ],
 )
 def test_a_wrong_question_is_named_in_one_sentence(app: FastAPI, changes: dict[str, Any], sentence: str) -> None:
-    response = ask(app, "/recourse", {"rows": [PERSON], **changes})
+    response = ask(app, "/explain", {"rows": [PERSON], **changes})
     assert response.status_code == 422
     assert content(response)["detail"].startswith(sentence)
 
@@ -184,9 +184,9 @@ def test_numbers_that_no_json_should_hold_are_refused_by_name(app: FastAPI) -> N
 
 def test_with_more_than_two_classes_the_wanted_one_must_be_named() -> None:
     app = create_app(classifier(n_classes=3).decider, limits=PATIENT)
-    assert content(ask(app, "/recourse", {"rows": [PERSON]}))["detail"] == "target is missing"
+    assert content(ask(app, "/explain", {"rows": [PERSON]}))["detail"] == "target is missing"
     for target in ("granted", "maybe"):
-        explanation = content(ask(app, "/recourse", {"rows": [PERSON], "target": target}))["explanations"][0]
+        explanation = content(ask(app, "/explain", {"rows": [PERSON], "target": target}))["explanations"][0]
         assert explanation["target"] == target
         assert explanation["options"][0]["valid"]
 
@@ -198,7 +198,7 @@ def test_the_baseline_is_asked_by_name(app_of_two: FastAPI) -> None:
         decisions = content(ask(app_of_two, "/predict", {"rows": rows, "model": name}))["decisions"]
         found[name] = [d["probabilities"][0]["probability"] for d in decisions]
         assert found[name] == pytest.approx(model.predict_proba(applications(20, 1))[:, 0], abs=1e-6)
-        assert content(ask(app_of_two, "/recourse", {"rows": rows[:2], "model": name}))["explanations"]
+        assert content(ask(app_of_two, "/explain", {"rows": rows[:2], "model": name}))["explanations"]
     assert found["main"] != pytest.approx(found["baseline"], abs=1e-3)
 
 
@@ -213,7 +213,7 @@ def test_a_classifier_of_an_array_is_asked_for_columns_by_number() -> None:
     frame = applications(80)[["age", "credit income"]]
     array = CounterfactualClassifier(epochs=2, random_state=0).fit(frame.to_numpy(), frame["age"] > 50)
     app = create_app(array.decider)
-    answer = content(ask(app, "/recourse", {"rows": [{"x0": 30, "x1": 20_000}], "target": True}))
+    answer = content(ask(app, "/explain", {"rows": [{"x0": 30, "x1": 20_000}], "target": True}))
     assert answer["explanations"][0]["target"] is True
 
 
@@ -231,7 +231,7 @@ def test_no_real_person_is_shown_where_none_may_be() -> None:
     app = create_app(classifier().decider, limits=replace(PATIENT, sample=0))
     assert content(ask(app, "/sample"))["rows"] == []
     assert content(ask(app, "/schema"))["max_sample"] == 0
-    option = content(ask(app, "/recourse", {"rows": [PERSON]}))["explanations"][0]["options"][0]
+    option = content(ask(app, "/explain", {"rows": [PERSON]}))["explanations"][0]["options"][0]
     assert option["nearest"] == []
     assert option["plausibility_percentile"] is not None
 
@@ -240,7 +240,7 @@ def test_a_model_without_its_rows_is_served_all_the_same(tmp_path: Path) -> None
     classifier().save(tmp_path / "model", rows=False)
     app = create_app(CounterfactualClassifier.load(tmp_path / "model").decider)
     assert content(ask(app, "/sample"))["rows"] == []
-    option = content(ask(app, "/recourse", {"rows": [PERSON]}))["explanations"][0]["options"][0]
+    option = content(ask(app, "/explain", {"rows": [PERSON]}))["explanations"][0]["options"][0]
     assert option["valid"]
     assert option["plausibility_percentile"] is None
 
@@ -276,7 +276,7 @@ def test_the_metrics_count_requests_rows_and_batches() -> None:
 
 def test_the_examples_of_the_description_are_answered(app: FastAPI) -> None:
     description = content(ask(app, "/openapi.json"))
-    for path, name in (("/predict", "Question"), ("/recourse", "RecourseQuestion")):
+    for path, name in (("/predict", "Question"), ("/explain", "ExplainQuestion")):
         example = description["components"]["schemas"][name]["properties"]["rows"]["examples"][0]
         assert ask(app, path, {"rows": example}).status_code == 200
     person = description["components"]["schemas"]["Person"]["properties"]
@@ -289,7 +289,7 @@ def test_with_a_token_everything_but_page_and_health_needs_it() -> None:
     app = create_app(classifier().decider, token=TOKEN)
     for path in ("/", "/page.js", "/page.css", "/icon.svg", "/healthz"):
         assert ask(app, path).status_code == 200
-    questions = {"/predict": {"rows": [PERSON]}, "/recourse": {"rows": [PERSON]}}
+    questions = {"/predict": {"rows": [PERSON]}, "/explain": {"rows": [PERSON]}}
     for path in ("/schema", "/sample", "/metrics", "/openapi.json", *questions):
         body = questions.get(path)
         for wrong in (None, "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \u00e4".encode()):

@@ -14,7 +14,7 @@ TOKEN = "correct-horse-battery"
 ACCESS = {"Authorization": f"Bearer {TOKEN}"}
 ROUTES = {
     "/predict": "POST",
-    "/recourse": "POST",
+    "/explain": "POST",
     "/schema": "GET",
     "/sample": "GET",
     "/metrics": "GET",
@@ -35,7 +35,7 @@ def test_the_description_has_all_routes_of_the_api(description: schemathesis.Bas
 @pytest.mark.parametrize(
     ("path", "mode"),
     [(path, GenerationMode.POSITIVE) for path in ROUTES]
-    + [(path, GenerationMode.NEGATIVE) for path in ("/predict", "/recourse", "/sample")],
+    + [(path, GenerationMode.NEGATIVE) for path in ("/predict", "/explain", "/sample")],
 )
 def test_requests_made_from_the_description_get_the_answers_that_it_promises(
     description: schemathesis.BaseSchema, path: str, mode: GenerationMode
@@ -43,7 +43,7 @@ def test_requests_made_from_the_description_get_the_answers_that_it_promises(
     operation = description[path][ROUTES[path]]
     statuses = set()
     # Two ends of a range may be fine and yet have nothing in common with the column.
-    refused_anyway = [positive_data_acceptance] if path == "/recourse" else []
+    refused_anyway = [positive_data_acceptance] if path == "/explain" else []
 
     @settings(max_examples=8, suppress_health_check=list(HealthCheck))
     @given(st.data())

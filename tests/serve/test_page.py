@@ -213,7 +213,7 @@ def test_the_two_models_are_compared_by_a_switch_that_is_there_only_if_there_are
     decided(page)
     page.get_by_label("age").first.fill("44")
     show_options(page)
-    with page.expect_request("**/recourse") as asked:
+    with page.expect_request("**/explain") as asked:
         page.get_by_text("Conventional", exact=True).click()
     assert asked.value.post_data_json["model"] == "baseline"
     page.wait_for_selector("#results:not(.old) .option")

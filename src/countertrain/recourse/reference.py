@@ -11,7 +11,7 @@ from countertrain.recourse.reach import AnswerGrid
 __all__ = ["Plausibility", "Reference"]
 
 _ROWS = 2000  # real rows per class, at most: more would hardly change the distances
-_SPACED = 500  # of these, rows whose own distance to the others is measured
+_SPACING_ROWS = 500  # of these, rows whose own distance to the others is measured
 _BLOCK = 1000  # rows compared with all real ones at once
 
 
@@ -84,7 +84,7 @@ def _measure_spacing(x: Tensor, grid: AnswerGrid) -> Tensor:
     if len(x) < 2:
         return x.new_empty(0)
     own_and_next = (
-        _measure_distances(x[:_SPACED], x, grid).topk(2, largest=False).values
+        _measure_distances(x[:_SPACING_ROWS], x, grid).topk(2, largest=False).values
     )  # a row's distance to itself is 0
     return own_and_next[:, 1].sort().values
 

@@ -9,22 +9,26 @@ from countertrain.tables.schema import Level
 __all__ = [
     "Chance",
     "Decision",
+    "ExplainAnswer",
     "FieldError",
     "Form",
     "Health",
+    "Label",
     "PredictAnswer",
-    "RecourseAnswer",
     "Refusal",
     "Sample",
     "SampleRow",
-]  # fmt: skip
+]
+
+Label = Level
+"""A class, as the table has it."""
 
 
 @dataclass(frozen=True)
 class Chance:
     """How probable a class is."""
 
-    label: Level
+    label: Label
     probability: float
 
 
@@ -32,7 +36,7 @@ class Chance:
 class Decision:
     """What the model decides for a person, the most probable class, and the probability of every class."""
 
-    decision: Level
+    decision: Label
     probabilities: list[Chance]
 
 
@@ -44,7 +48,7 @@ class PredictAnswer:
 
 
 @dataclass(frozen=True)
-class RecourseAnswer:
+class ExplainAnswer:
     """One explanation per person, in the order of the request; options come cheapest first."""
 
     explanations: list[Explanation]
@@ -54,7 +58,7 @@ class RecourseAnswer:
 class SampleRow:
     """A real person of the training rows, and the class that this person was in."""
 
-    label: Level
+    label: Label
     values: dict[str, Any]
 
 
@@ -71,7 +75,7 @@ class Form:
 
     columns: list[dict[str, Any]]
     """Each column of the schema; of levels also their `labels`, the texts by which ranges name them."""
-    classes: list[Level]
+    classes: list[Label]
     models: list[str]
     max_rows: int
     max_options: int

@@ -35,7 +35,7 @@ __all__ = ["create_app", "run"]
 _ABOUT = """What a model decides for people, and what they could change for another decision.
 
 People are described by the columns of the model (`GET /schema`), in their own units. `POST /predict` gives the
-decision, `POST /recourse` the ways to another one. Whatever is wrong with a request is said in one sentence that names
+decision, `POST /explain` the ways to another one. Whatever is wrong with a request is said in one sentence that names
 the field."""
 _PAGE = {
     "/": ("index.html", "text/html"),

@@ -15,16 +15,16 @@ from countertrain.recourse.answer import Explanation
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
-from countertrain.serve.answers import Chance, Decision, PredictAnswer, RecourseAnswer, Sample, SampleRow
-from countertrain.serve.questions import Question, RecourseQuestion
+from countertrain.serve.answers import Chance, Decision, ExplainAnswer, Label, PredictAnswer, Sample, SampleRow
+from countertrain.serve.questions import ExplainQuestion, Question
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_targets
-from countertrain.tables.schema import Level, Schema
+from countertrain.tables.schema import Schema
 
 __all__ = ["Desk"]
 
 _DECISIONS = TypeAdapter(PredictAnswer).dump_json
-_EXPLANATIONS = TypeAdapter(RecourseAnswer).dump_json
+_EXPLANATIONS = TypeAdapter(ExplainAnswer).dump_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Desk:
     constraints: Constraints
     alone: Mapping[str, Encoder]
     """An encoder per column, with which the limits of one person are cheap to work out."""
-    samples: Mapping[Level, Sequence[SampleRow]]
+    samples: Mapping[Label, Sequence[SampleRow]]
     """Real people of each class, in random order; none where none may be shown."""
     tau: float
     n_steps: int
@@ -56,7 +56,7 @@ class Desk:
         """Whoever decides here."""
         return self.search.decider
 
-    def show_people(self, label: Level | None, n: int) -> Sample:
+    def show_people(self, label: Label | None, n: int) -> Sample:
         """Some real people of a class, or of all classes in turn."""
         if label is not None:
             return Sample([*self.samples[label][:n]])
@@ -73,7 +73,7 @@ class Desk:
         ]
         return [_DECISIONS(PredictAnswer(decisions[part])) for part in _split_rows(questions)]
 
-    def recourse(self, questions: Sequence[RecourseQuestion]) -> list[bytes]:
+    def explain(self, questions: Sequence[ExplainQuestion]) -> list[bytes]:
         """What the people of each question could change; all are searched together, each within their own limits."""
         frame = self._to_frame(questions)
         origin = self._encode(frame)
@@ -84,13 +84,11 @@ class Desk:
         options = [question.options for question in questions for _ in question.rows]
         found = self.search([Request(frame, target, reach)], options=options, tau=self.tau, n_steps=self.n_steps)[0]
         return [
-            _EXPLANATIONS(
-                RecourseAnswer([self._finish(found[i], i - part.start) for i in range(part.start, part.stop)])
-            )
+            _EXPLANATIONS(ExplainAnswer([self._finish(found[i], i - part.start) for i in range(part.start, part.stop)]))
             for part in _split_rows(questions)
         ]
 
-    def _narrow(self, reach: Reach, question: RecourseQuestion, part: slice) -> None:
+    def _narrow(self, reach: Reach, question: ExplainQuestion, part: slice) -> None:
         """Narrow the reach of the people of a question to what they can change themselves."""
         encoder = self.decider.encoder
         for name in question.ranges.keys() | set(question.immutable):
@@ -118,9 +116,9 @@ class Desk:
         return torch.from_numpy(self.decider.encoder.encode(frame))  # (n, D) float64
 
 
-def _take_samples(search: RecourseSearch, n: int) -> dict[Level, list[SampleRow]]:
+def _take_samples(search: RecourseSearch, n: int) -> dict[Label, list[SampleRow]]:
     """Up to n rows of the reference per class, in the user's units."""
-    samples: dict[Level, list[SampleRow]] = {}
+    samples: dict[Label, list[SampleRow]] = {}
     for k, label in enumerate(search.decider.classes):
         places = [] if search.reference is None else search.reference.of_class(k)[:n].tolist()
         rows = search.examples.iloc[places].astype(object)

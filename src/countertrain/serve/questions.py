@@ -7,14 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, with_config
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from countertrain.recourse.defaults import OPTIONS
-from countertrain.serve.answers import FieldError, Refusal
+from countertrain.serve.answers import FieldError, Label, Refusal
 from countertrain.serve.limits import Limits
 from countertrain.serve.value_types import choice_type, find_limits, integer_type, make_example, range_type, value_type
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Level, Schema, SchemaError
+from countertrain.tables.schema import Schema, SchemaError
 from countertrain.words import say_mistake, suggest
 
-__all__ = ["Question", "RecourseQuestion", "explain_errors", "question_types"]
+__all__ = ["ExplainQuestion", "Question", "explain_errors", "question_types"]
 
 Person = dict[str, Any]
 ModelName = Literal["main", "baseline"]
@@ -29,19 +29,19 @@ class Question(BaseModel):
     model: ModelName = Field(default="main", description="Which of the models is asked.")
 
 
-class RecourseQuestion(Question):
+class ExplainQuestion(Question):
     """People who want another decision, and what they can change."""
 
-    target: Level | None = None
+    target: Label | None = None
     options: int = OPTIONS
     immutable: list[str] = Field(default=[], description="Columns that these people cannot change.")
     ranges: dict[str, Any] = {}
 
 
 def question_types(
-    encoder: Encoder, classes: Sequence[Level], *, baseline: bool, limits: Limits
-) -> tuple[type[Question], type[RecourseQuestion]]:
-    """The bodies of /predict and /recourse for a model of these columns and classes."""
+    encoder: Encoder, classes: Sequence[Label], *, baseline: bool, limits: Limits
+) -> tuple[type[Question], type[ExplainQuestion]]:
+    """The bodies of /predict and /explain for a model of these columns and classes."""
     schema, limits_of = encoder.schema, find_limits(encoder)
     columns = {column.name: value_type(column, limits_of) for column in schema.columns}
     optional = {column.name for column in schema.columns if column.missing != "refuse"}
@@ -62,15 +62,15 @@ def question_types(
     return (
         create_model("Question", __base__=Question, **common),
         create_model(
-            "RecourseQuestion",
-            __base__=RecourseQuestion,
+            "ExplainQuestion",
+            __base__=ExplainQuestion,
             **common,
             target=(target, Field(default=None if two else ..., description=said, examples=[classes[-1]])),
             options=(
                 integer_type(1, limits.options),
                 Field(default=OPTIONS, description="Ways to another decision, at most."),
             ),
-            immutable=(list[name], RecourseQuestion.model_fields["immutable"]),  # type: ignore[valid-type]
+            immutable=(list[name], ExplainQuestion.model_fields["immutable"]),  # type: ignore[valid-type]
             ranges=(ranges, Field(default={}, description="What columns may become for these people.")),
         ),
     )
@@ -101,7 +101,7 @@ def _say_error(error: Mapping[str, Any], schema: Schema) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        known = schema.names if len(where) > 1 else RecourseQuestion.model_fields
+        known = schema.names if len(where) > 1 else ExplainQuestion.model_fields
         return f"is not known; {suggest(where[-1], known)}"
     return say_mistake(error)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Response
 from pydantic import TypeAdapter
 
-from countertrain.serve.answers import Form, Health, PredictAnswer, RecourseAnswer, Refusal, Sample
+from countertrain.serve.answers import ExplainAnswer, Form, Health, Label, PredictAnswer, Refusal, Sample
 from countertrain.serve.batching import Batcher
 from countertrain.serve.counters import Counters
 from countertrain.serve.desk import Desk
@@ -17,7 +17,7 @@ from countertrain.serve.limits import Limits
 from countertrain.serve.questions import Question, question_types
 from countertrain.serve.value_types import choice_type
 from countertrain.tables.labels import find_class
-from countertrain.tables.schema import Level, Numeric
+from countertrain.tables.schema import Numeric
 
 __all__ = ["make_health_route", "make_lookup_routes", "make_question_routes"]
 
@@ -40,19 +40,19 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
     """What is asked of a model: decisions, and the ways to another one."""
     router = APIRouter(responses=_RESPONSES)
     main = desks["main"]
-    asked, asked_for_recourse = question_types(
+    asked, asked_to_explain = question_types(
         main.decider.encoder, main.decider.classes, baseline="baseline" in desks, limits=limits
     )
     deciding = _make_batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, counters)
-    searching = _make_batchers("recourse", {name: desk.recourse for name, desk in desks.items()}, limits, counters)
+    searching = _make_batchers("explain", {name: desk.explain for name, desk in desks.items()}, limits, counters)
 
     @router.post("/predict", response_model=PredictAnswer, summary="What the model decides")
     async def predict(question: asked) -> Response:  # type: ignore[valid-type]  # made from the schema
         """The decision for each person, and how probable the model finds every class."""
         return await _answer(deciding, question)
 
-    @router.post("/recourse", response_model=RecourseAnswer, summary="What would change the decision")
-    async def recourse(question: asked_for_recourse) -> Response:  # type: ignore[valid-type]
+    @router.post("/explain", response_model=ExplainAnswer, summary="What would change the decision")
+    async def explain(question: asked_to_explain) -> Response:  # type: ignore[valid-type]
         """For each person what to change for the decision `target`, in their own units, cheapest first.
 
         An option is checked by the model exactly as it is shown, after rounding. One that is not valid is the closest
@@ -83,7 +83,7 @@ def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits, counters: Coun
         n: Annotated[int, Query(ge=1, le=max(limits.sample, 1))] = 10,
     ) -> Response:
         """A few of the training rows, if they were saved with the model and may be shown."""
-        chosen: Level | None = None if label is None else classes[find_class(label, classes, what="label")]
+        chosen: Label | None = None if label is None else classes[find_class(label, classes, what="label")]
         return Response(samples.dump_json(main.show_people(chosen, n)), media_type="application/json")
 
     @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)

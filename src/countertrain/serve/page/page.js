@@ -1,6 +1,6 @@
 "use strict";
 
-// A form made from /schema, the decision of /predict as it is filled in, and the options of /recourse with a picture.
+// A form made from /schema, the decision of /predict as it is filled in, and the options of /explain with a picture.
 
 const N_OPTIONS = 3;
 const N_EXAMPLES = 12;
@@ -308,7 +308,7 @@ async function showOptions() {
       immutable: [...fixed, ...closed],
       ranges: Object.fromEntries(ranges.filter(([, range]) => range.length)),
     };
-    const answer = await ask("recourse", body);
+    const answer = await ask("explain", body);
     await showAnswer(answer.explanations[0]);
   } catch (error) {
     if (error.status !== 422) complain(error);
