@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from countertrain.recourse.answer import Change, OptionTable, Recourse
+from countertrain.recourse.answer import OptionTable, Recourse
+from countertrain.recourse.explanation import Change
 from people import SCHEMA, classifier, people
 
 ROWS = people(30, seed=3)

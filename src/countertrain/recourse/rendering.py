@@ -5,7 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from countertrain.recourse.answer import Explanation
+    from countertrain.recourse.explanation import Explanation
 
 __all__ = ["WAYS", "as_html", "as_text"]
 

@@ -10,8 +10,9 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from countertrain.evaluation.metrics import ROBUST_EPSILON
-from countertrain.recourse.answer import Explanation, Recourse
+from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
+from countertrain.recourse.explanation import Explanation
 from countertrain.recourse.rendering import WAYS, as_text
 from countertrain.report import audit, fairness, findings
 from countertrain.report.findings import Evidence

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from countertrain.recourse.answer import Explanation
+from countertrain.recourse.explanation import Explanation
 from countertrain.tables.schema import Level
 
 __all__ = [

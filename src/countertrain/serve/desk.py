@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from countertrain.constraints import Constraints
-from countertrain.recourse.answer import Explanation
 from countertrain.recourse.decider import Decider
+from countertrain.recourse.explanation import Explanation
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
 from countertrain.serve.answers import Chance, Decision, ExplainAnswer, Label, PredictAnswer, Sample, SampleRow

@@ -1,0 +1,90 @@
+"""One person's decision and the options for another one, in the person's own units and categories."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from countertrain.recourse.rendering import as_html, as_text
+
+__all__ = ["Change", "Explanation", "Option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One column that changes; its text is e.g. "income 24,000 -> 31,500 EUR"."""
+
+    column: str
+    before: Any
+    after: Any
+    cost: float
+    """How far a number moves, in standard deviations of the training rows; 1 for a category or boolean."""
+    unit: str | None = None
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to another decision. Probability and validity are those of exactly these values, rounded as they are."""
+
+    values: dict[str, Any]
+    changes: tuple[Change, ...]
+    probability: float
+    """Of the target class, after the changes."""
+    valid: bool
+    """Whether the model now decides for the target class."""
+    mature: bool
+    """Whether it does so with the probability tau that was asked for."""
+    cost: float
+    """Sum of the costs of all changes."""
+    plausibility_distance: float | None
+    """To the nearest real row of the target class: mean over columns of what `Change.cost` measures.
+
+    None where the classifier has no real rows of that class.
+    """
+    plausibility_percentile: float | None
+    """Per cent of the real rows of the target class that are nearer to their own nearest neighbour.
+
+    Low: the option is as typical as real rows are; near 100: farther off than almost any of them.
+    """
+    nearest: tuple[dict[str, Any], ...]
+    """The nearest real rows of the target class, nearest first."""
+    reason: str | None
+    """Why the option is not valid or did not reach tau, or why nothing changes."""
+
+    def summary(self, target: Any) -> str:
+        """A line on the outcome and one line per change."""
+        outcome = str(target) if self.valid else f"not {target}"
+        head = f"{outcome} with probability {self.probability:.2f}, cost {self.cost:.2f}"
+        reason = [f"  {self.reason}"] if self.reason else []
+        return "\n".join([head, *(f"  {change}" for change in self.changes), *reason])
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One person's decision, and the options for another one, cheapest first."""
+
+    row: int
+    factual: dict[str, Any]
+    decision: Any
+    target: Any
+    probability: float
+    """Of the target class, before any change."""
+    options: tuple[Option, ...]
+    note: str | None
+    """Given where there are fewer options than were asked for."""
+
+    def summary(self) -> str:
+        """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
+        lines = [f"row {self.row}: {self.decision} ({self.target} has probability {self.probability:.2f})"]
+        for i, option in enumerate(self.options, 1):
+            lines += [f"  {line}" for line in f"option {i}: {option.summary(self.target)}".splitlines()]
+        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that `json.dumps` takes as they are."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return as_html([self])
