@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from countertrain.project import Project
 
 from countertrain.cli import main
-from countertrain.project import Project
 from loans import loans
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from countertrain.constraints import Constraints
-    from countertrain.estimator import CounterfactualClassifier
+    from countertrain.estimator import CounterfactualClassifier, load
     from countertrain.evaluation import metrics
     from countertrain.models.architectures import lenet, linear, mlp
     from countertrain.recourse.answer import Recourse
@@ -31,6 +31,7 @@ _PUBLIC = {
     "SchemaError": "tables.schema",
     "lenet": "models.architectures",
     "linear": "models.architectures",
+    "load": "estimator",
     "mlp": "models.architectures",
 }
 """Public names and where they live: imported when they are first asked for."""
@@ -58,6 +59,7 @@ __all__ = [
     "generators",
     "lenet",
     "linear",
+    "load",
     "methods",
     "metrics",
     "mlp",

@@ -16,10 +16,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
+from countertrain.files import one_sentence
 from countertrain.models.deciding import logits_of
 from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU
 from countertrain.runs import callbacks, export, fitting
-from countertrain.runs.folder import is_finished, read_run, write_run
+from countertrain.runs.folder import read_run, write_run
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, read_schema
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse
     from countertrain.recourse.decider import Decider
 
-__all__ = ["CounterfactualClassifier"]
+__all__ = ["CounterfactualClassifier", "load"]
 
 Table = pd.DataFrame | NDArray[Any]
 """Rows with named columns, or an array of them in the order of the schema."""
@@ -279,8 +280,6 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ever overwritten.
         """
         check_is_fitted(self)
-        if Path(path).is_dir() and is_finished(Path(path)) and not overwrite:
-            raise FileExistsError(f"{path} holds a trained model already; save with overwrite=True to replace it")
         write_run(self.run_, Path(path), rows=rows, overwrite=overwrite)
 
     @classmethod
@@ -318,7 +317,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             classifier.n_features_in_ = len(run.data.schema.names)
             classifier.feature_names_in_ = np.array(run.data.schema.names, dtype=object)
         else:
-            classifier = cls(**fitting.parameters_from_json(run.estimator["parameters"]), **code)
+            with one_sentence(Path(run.folder or ".") / "about.json", "copy the folder again, or save it again"):
+                classifier = cls(**fitting.parameters_from_json(run.estimator["parameters"]), **code)
             classifier.n_features_in_ = run.estimator["n_features_in"]
             if run.estimator["feature_names_in"] is not None:
                 classifier.feature_names_in_ = np.array(run.estimator["feature_names_in"], dtype=object)
@@ -407,6 +407,11 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         schema = Schema.infer(table) if schema is None else schema
         check_names(list(settings.mutability), schema.names)
         return schema.with_columns(**{name: {"mutability": way} for name, way in settings.mutability.items()})
+
+
+def load(path: str | os.PathLike[str], *, module: Module | None = None) -> CounterfactualClassifier:
+    """The model in a folder, whoever trained it; a network of your own has to be given again as `module`."""
+    return CounterfactualClassifier.load(path, module=module)
 
 
 def _as_given(name: str, value: Any) -> Any:

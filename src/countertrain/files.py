@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ __all__ = [
     "locked",
     "new_file",
     "new_folder",
+    "one_sentence",
     "read_tensors",
     "write_bytes",
     "write_tensors",
@@ -104,6 +106,23 @@ def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
 
 
 @contextmanager
+def one_sentence(file: Path, way_out: str) -> Iterator[None]:
+    """Whatever is wrong with the content of a file is said in one sentence."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        said = str(error).split("\n")[0]
+        if callable(details := getattr(error, "errors", None)):  # of pydantic
+            first = details()[0]
+            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise CheckpointError(
+            f"{file} is not for countertrain {version('countertrain')} to read ({said}); {way_out}"
+        ) from error
+
+
+@contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """An empty folder to fill, which takes the place of `path` once all is written; else `path` stays as it was."""
     path = path.resolve()
@@ -111,13 +130,16 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise FileExistsError(f"{path} is a file; choose another folder")
     fresh, old = _beside(path), _beside(path)
     fresh.mkdir(parents=True)
+    replaced = False
     try:
         yield fresh
         if path.exists():
             path.rename(old)
         fresh.rename(path)
+        replaced = True
     finally:
-        if old.exists() and not path.exists():
+        if old.exists() and not replaced:
+            shutil.rmtree(path, ignore_errors=True)  # which another process may have made in this instant
             old.rename(path)
         for left_over in (fresh, old):
             shutil.rmtree(left_over, ignore_errors=True)

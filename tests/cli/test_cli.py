@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from countertrain import cli
-from countertrain.runs.run import open_run, train
+from countertrain.runs.folder import read_run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 
 QUICK = ["--set", "epochs=2", "--set", "batch_size=500", "--set", "n_ce=50", "--set", "hidden=[8]"]
 SMALL = ["--rounds", "2", "--individuals", "10"]
@@ -52,14 +53,14 @@ def test_train_writes_a_run_and_says_where(call) -> None:
     assert (code, err) == (0, "")
     assert "moons, ct, 2 models  epoch 2/2" in out
     assert "run directory: mine" in out
-    run = open_run(Path("mine"))
+    run = read_run(Path("mine"))
     assert (run.settings.seeds, run.settings.immutable, run.settings.epochs) == ((3, 4), ("x1",), 2)
 
 
 def test_train_without_out_names_the_folder_after_the_settings_and_does_not_repeat_itself(call) -> None:
     assert call("train", "ol", *QUICK, "--seed", "7")[0] == 0
     (folder,) = Path("runs").iterdir()
-    assert open_run(folder).settings.seeds == (7,)
+    assert read_run(folder).settings.seeds == (7,)
     before = (folder / "weights.safetensors").stat().st_mtime_ns
     code, out, _ = call("train", "ol", *QUICK, "--seed", "7")
     assert code == 0
@@ -76,7 +77,7 @@ def test_train_takes_a_csv_file_and_its_label(call, tmp_path: Path) -> None:
         "train", "things.csv", "--label", "kind", "--immutable", "colour", "--set", "epochs=1", "--out", "t"
     )  # fmt: skip
     assert (code, err) == (0, "")
-    assert open_run(Path("t")).data.classes == ("a", "b")
+    assert read_run(Path("t")).data.classes == ("a", "b")
     code, out, _ = call("explain", "t", "--row", "0")
     assert code == 0
     assert "colour=r (immutable)" in out
@@ -92,11 +93,11 @@ def test_settings_may_come_from_a_file_and_what_is_given_beside_it_wins(call, ru
     )
     Path("chosen.toml").write_text(file.to_toml())
     assert call("train", "moons", "--settings", "chosen.toml", "--out", "same")[0] == 0
-    assert open_run(Path("same")).settings == file
+    assert read_run(Path("same")).settings == file
     given = ("--seed", "7", "--objective", "ar", "--set", "n_ce=50", "--set", "epochs=1")
     assert call("train", "circles", "--settings", "chosen.toml", *given, "--out", "other")[0] == 0
     changed = {"data": "circles", "seeds": (7,), "objective": "ar", "n_ce": 50, "epochs": 1}
-    assert open_run(Path("other")).settings == file.model_copy(update=changed)
+    assert read_run(Path("other")).settings == file.model_copy(update=changed)
 
 
 @pytest.mark.parametrize(

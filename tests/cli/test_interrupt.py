@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from countertrain.files import read_tensors
-from countertrain.runs.run import train
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.training.history import EpochRecord
 
 

@@ -11,8 +11,9 @@ from countertrain import cli
 from countertrain.evaluation import metrics
 from countertrain.evaluation.comparison import compare
 from countertrain.evaluation.metrics import Explained, Metric, known, register
-from countertrain.runs.run import Run, train
+from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.runs.tune import Bound, Goal, tunable
 
 

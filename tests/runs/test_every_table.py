@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.runs.folder import read_run
 from countertrain.runs.registry import build_constraints, load_data
-from countertrain.runs.run import open_run, train
 from countertrain.runs.settings import Settings, read_settings
 from countertrain.runs.sweep import Sweep
 from countertrain.runs.sweep.job import Job, attempt
+from countertrain.runs.training import train
 from countertrain.runs.tune import Bound, Goal, Space, tune
 from countertrain.tables.schema import Schema
 from loans import loans
@@ -39,7 +40,7 @@ def test_a_table_with_missing_values_is_trained_tuned_and_swept_and_the_choice_g
     assert settings.profile == "table"
     run = train(settings, tmp_path / "run")
     assert run.data.features == ("age", "income", "job=clerk", "job=none", "job=smith", "member", "debt")
-    assert open_run(tmp_path / "run").settings == settings
+    assert read_run(tmp_path / "run").settings == settings
     (answer,) = attempt(Job((settings,), 2, 10), lambda share: None)  # type: ignore[misc]
     assert answer.outcomes["failure"] is None
     spec = Sweep(data=[str(table)], fixed={k: v for k, v in shared.items() if k != "seeds"}, grid={"tau": [0.5, 0.6]})

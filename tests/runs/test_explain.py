@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
 from countertrain.runs.explain import Explanation, explain
+
 from countertrain.runs.registry import build_constraints
-from countertrain.runs.run import Run, train
+from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.search.generators import eccco
 
 QUICK = {"epochs": 5, "batch_size": 200, "n_ce": 60, "n_steps": 10, "learning_rate": 0.02, "objective": "bl"}

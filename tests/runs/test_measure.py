@@ -9,10 +9,11 @@ import torch
 
 from countertrain.evaluation.metrics import known
 from countertrain.evaluation.protocol import evaluate
+from countertrain.runs.folder import read_run
 from countertrain.runs.measure import Training, measure, predictive
 from countertrain.runs.registry import build_constraints, build_protocol, load_data
-from countertrain.runs.run import RunError, open_run, train
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import RunError, train
 from countertrain.training.trouble import NonFiniteLossError
 
 SMALL = {"epochs": 3, "batch_size": 500, "n_ce": 60, "hidden": [8], "n_steps": 5, "tau": 0.6, "learning_rate": 0.05}
@@ -69,11 +70,11 @@ def test_runs_that_all_fail_are_an_error_or_a_history() -> None:
 def test_early_stopping_is_a_setting_of_any_training_and_keeps_the_best_weights(tmp_path: Path) -> None:
     settings = small(objective="bl", epochs=40, early_stopping=True, patience=2, learning_rate=0.5, hidden=[32])
     run = train(settings, tmp_path / "run")
-    losses = [record.metrics["validation_loss"][0] for record in run.history()]
+    losses = [record.metrics["validation_loss"][0] for record in run.history.records]
     assert len(losses) < 40
     assert np.argmin(losses) == len(losses) - 3
     held = run.data.validation
-    kept = torch.nn.functional.cross_entropy(open_run(tmp_path / "run").models[0](held.x), held.y)
+    kept = torch.nn.functional.cross_entropy(read_run(tmp_path / "run").models[0](held.x), held.y)
     assert kept.item() == pytest.approx(min(losses), rel=1e-4)
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from countertrain.files import CheckpointError
 from countertrain.runs import measure, registry
-from countertrain.runs.run import RunError, open_run, train
+from countertrain.runs.folder import read_run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import RunError, train
 from countertrain.search.vae import VAE, fit_vae
 from countertrain.training.history import EpochRecord
 
@@ -67,7 +68,7 @@ def test_a_killed_and_resumed_run_ends_with_the_very_weights_of_an_unbroken_one(
     mine, theirs = (load_file(tmp_path / name / "weights.safetensors") for name in ("killed", "unbroken"))
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    for one, other in zip(resumed.history(), unbroken.history(), strict=True):
+    for one, other in zip(resumed.history.records, unbroken.history.records, strict=True):
         assert (one.epoch, one.metrics) == (other.epoch, other.metrics)
     assert not list((tmp_path / "killed").glob("*checkpoint*"))
 
@@ -76,7 +77,7 @@ def test_the_models_of_a_resumed_run_are_those_that_are_written(tmp_path: Path) 
     killed(small(), tmp_path)
     resumed = train(small(), tmp_path, resume=True)
     x = resumed.data.test.x
-    assert torch.equal(resumed.models[0](x), open_run(tmp_path).models[0](x))
+    assert torch.equal(resumed.models[0](x), read_run(tmp_path).models[0](x))
 
 
 def test_an_unfinished_run_is_refused_unless_resumed_or_overwritten(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_run_goes_on_with_compiled_or_plain_code_as_it_began_unless_told_other
 def test_an_unfinished_run_cannot_be_opened(tmp_path: Path) -> None:
     killed(small(), tmp_path)
     with pytest.raises(RunError) as error:
-        open_run(tmp_path)
+        read_run(tmp_path)
     assert str(error.value) == (f"{tmp_path} holds an unfinished run; finish it with: countertrain train ... --resume")
 
 

@@ -12,9 +12,11 @@ from countertrain import mlp
 from countertrain.evaluation.metrics import known
 from countertrain.evaluation.protocol import evaluate
 from countertrain.files import CheckpointError
+from countertrain.runs.folder import read_run
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
-from countertrain.runs.run import Run, RunError, default_folder, open_run, train
+from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import RunError, default_folder, train
 from countertrain.training.history import EpochRecord
 
 FILES = {"settings.toml", "weights.safetensors", "history.jsonl", "environment.json"}
@@ -48,7 +50,7 @@ def test_a_run_is_what_its_trainer_makes_of_the_training_rows(tmp_path: Path) ->
     data = run.data
     models = build_models(settings, data)
     build_trainer(settings, data).fit(models, data.train.x, data.train.y)
-    last = run.history()[-1].metrics
+    last = run.history.records[-1].metrics
     for i, (mine, wanted) in enumerate(zip(run.models, models, strict=True)):
         assert torch.equal(mine[0].weight, wanted[0].weight)
         for name, split in (("train", data.train), ("validation", data.validation)):
@@ -59,11 +61,11 @@ def test_a_run_is_what_its_trainer_makes_of_the_training_rows(tmp_path: Path) ->
 @pytest.mark.parametrize("seeds", [[0], [0, 5]])
 def test_an_opened_run_predicts_what_the_trained_one_does(tmp_path: Path, seeds: list[int]) -> None:
     run = train(small(seeds=seeds), tmp_path)
-    opened = open_run(tmp_path)
+    opened = read_run(tmp_path)
     assert len(opened.models) == len(seeds)
     for mine, theirs in zip(predictions(run), predictions(opened), strict=True):
         assert torch.equal(mine, theirs)
-    assert opened.history()[-1].metrics == run.history()[-1].metrics
+    assert opened.history.records[-1].metrics == run.history.records[-1].metrics
     assert opened.settings == run.settings
 
 
@@ -101,14 +103,14 @@ def test_a_run_with_other_settings_is_refused_by_the_first_that_differs(tmp_path
         f"{tmp_path} holds a run with other settings (tau is 0.6 there, 0.7 here); choose another --out, "
         "or add --overwrite"
     )
-    assert open_run(tmp_path).settings.tau == 0.6
+    assert read_run(tmp_path).settings.tau == 0.6
 
 
 def test_overwriting_replaces_a_run(tmp_path: Path) -> None:
     old = train(small(), tmp_path)
     new = train(small(seeds=[8]), tmp_path, overwrite=True)
     assert not torch.equal(predictions(old)[0], predictions(new)[0])
-    assert torch.equal(predictions(open_run(tmp_path))[0], predictions(new)[0])
+    assert torch.equal(predictions(read_run(tmp_path))[0], predictions(new)[0])
 
 
 def test_same_settings_have_the_same_default_folder_and_others_another() -> None:
@@ -133,7 +135,7 @@ def test_a_run_that_failed_before_its_first_epoch_does_not_stand_in_the_way_of_a
 
 def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RunError) as error:
-        open_run(tmp_path)
+        read_run(tmp_path)
     assert str(error.value) == (
         f"{tmp_path} is not a run directory: it has no settings.toml; make one with: countertrain train"
     )
@@ -142,7 +144,7 @@ def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
 def test_broken_settings_are_refused_with_the_path_of_their_file(tmp_path: Path) -> None:
     (tmp_path / "settings.toml").write_text("data = ")
     with pytest.raises(RunError) as error:
-        open_run(tmp_path)
+        read_run(tmp_path)
     assert str(error.value).startswith(f"{tmp_path / 'settings.toml'}: the settings are not valid TOML: ")
 
 
@@ -151,7 +153,7 @@ def test_truncated_weights_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(CheckpointError) as error:
-        open_run(tmp_path)
+        read_run(tmp_path)
     assert str(error.value).startswith(f"{path} is truncated or not a safetensors file (")
     assert str(error.value).endswith("; delete it and train again")
 
@@ -176,7 +178,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path, seeds: list
     assert edited != path.read_text()
     path.write_text(edited)
     with pytest.raises(CheckpointError) as error:
-        open_run(tmp_path)
+        read_run(tmp_path)
     assert str(error.value) == (
         f"{tmp_path / 'weights.safetensors'} is of another architecture than {path} says; train again into a new folder"
     )
@@ -188,14 +190,14 @@ def test_weights_of_other_seeds_than_the_settings_say_are_refused(tmp_path: Path
     path = tmp_path / "settings.toml"
     path.write_text(path.read_text().replace("    1,\n", edited, 1))
     with pytest.raises(CheckpointError) as error:
-        open_run(tmp_path)
+        read_run(tmp_path)
     assert str(error.value).startswith(f"{tmp_path / 'weights.safetensors'} is of ")
 
 
 def test_weights_saved_by_another_program_without_metadata_can_be_opened(tmp_path: Path) -> None:
     run = train(small(), tmp_path)
     save_file(load_file(tmp_path / "weights.safetensors"), tmp_path / "weights.safetensors")
-    assert torch.equal(predictions(open_run(tmp_path))[0], predictions(run)[0])
+    assert torch.equal(predictions(read_run(tmp_path))[0], predictions(run)[0])
 
 
 def test_records_are_of_test_rows_by_the_protocol_and_are_kept_beside_the_weights(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ import re, sys, threading, time
 from pathlib import Path
 import torch
 from countertrain.tables import load
-from countertrain.runs.run import train
+from countertrain.runs.training import train
 from countertrain.runs.settings import Settings
 
 def megabytes():
@@ -291,7 +291,7 @@ run = train(settings, Path(sys.argv[2]))
 training = most[0] - start
 copy = run.data.train.x.clone()
 time.sleep(0.1)
-print(training, most[0] - start, run.history()[-1].metrics["train_accuracy"][0])
+print(training, most[0] - start, run.history.records[-1].metrics["train_accuracy"][0])
 """
 
 

@@ -13,7 +13,8 @@ from on_ranks import CASES, small, stop_early
 from safetensors.torch import load_file
 
 from countertrain.files import read_tensors
-from countertrain.runs.run import Run, train
+from countertrain.runs.run import Run
+from countertrain.runs.training import train
 from countertrain.training.history import EpochRecord
 from countertrain.training.ranks import ALONE, Ranks
 
@@ -57,8 +58,8 @@ def test_two_ranks_end_with_the_weights_and_history_of_one_process(
     wanted = alone(tmp_path, **CASES[name])
     found, expected = load_file(folder / name / "weights.safetensors"), states(wanted)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    records = wanted.history()
-    kept = Run(folder / name, wanted.settings, wanted.data, ()).history()
+    records = wanted.history.records
+    kept = Run(folder / name, wanted.settings, wanted.data, ()).history.records
     for mine, theirs in zip(kept, records, strict=True):
         assert mine.metrics.keys() == theirs.metrics.keys()
         for metric, values in theirs.metrics.items():

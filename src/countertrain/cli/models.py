@@ -2,6 +2,8 @@
 
 import json
 import os
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from countertrain.tables.dataset import Split
 
 __all__: list[str] = []
+
+_SHOWN = 5  # people on the screen
 
 Rounds = Annotated[int, typer.Option(help="Evaluation rounds J; the paper's tables use 100.", min=2)]
 Individuals = Annotated[int, typer.Option(help="Individuals in each round and for each energy weight.", min=2)]
@@ -86,11 +90,15 @@ def explain(
     people = run.test_rows()[0] if rows is None else read_table(rows)
     people = _choose_rows(people, row)
     found = explain(run.decider, people, target, options=n_options, immutable=split_names(immutable), tau=tau)
+    numbered = [replace(explanation, row=number) for number, explanation in zip(row or count(), found, strict=False)]
+    console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
+    if len(found) > _SHOWN:
+        console.print(f"... and {len(found) - _SHOWN:,} more people", soft_wrap=True)
     if out is not None:
-        text = json.dumps(found.to_dict()) if out.suffix == ".json" else found.to_frame().to_csv(index=False)
-        write_text(out, text)
-    console.print(found.summary(5), soft_wrap=True, markup=False)
-    if out is not None:
+        frame = found.to_frame()
+        frame.isetitem(0, [numbered[i].row for i in frame.iloc[:, 0]])
+        dictionaries = [one.to_dict() for one in numbered]
+        write_text(out, json.dumps(dictionaries) if out.suffix == ".json" else frame.to_csv(index=False))
         console.print(f"[dim]{len(found)} people: {out}[/]", soft_wrap=True)
 
 

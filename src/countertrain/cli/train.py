@@ -11,11 +11,14 @@ import typer
 from countertrain.cli import options
 from countertrain.cli.app import app
 from countertrain.cli.options import collect_settings, parse_seeds
+from countertrain.files import InUseError
 
 if TYPE_CHECKING:
     from countertrain.runs.run import Run
 
 __all__: list[str] = []
+
+_OPTIONS = {"overwrite=True": "--overwrite", "resume=True": "--resume", "another folder": "another --out"}
 
 
 @app.command()
@@ -68,10 +71,11 @@ def train(
     torchrun --nproc-per-node 2 -m countertrain train ...
     """
     from countertrain.cli.console import console, training_bar
+    from countertrain.runs.fitting import warn_if_immature
     from countertrain.runs.folder import is_finished
     from countertrain.runs.settings import Settings
     from countertrain.runs.track import find_tracker, tracking
-    from countertrain.runs.training import default_folder
+    from countertrain.runs.training import RunError, default_folder
     from countertrain.runs.training import train as train_run
     from countertrain.training.ranks import Ranks
 
@@ -113,11 +117,15 @@ def train(
                 ranks=Ranks.here(),
                 say=lambda text: typer.echo(f"... {text}", err=True),
             )
+            if not finished_before:
+                warn_if_immature(settings.objective, run.history)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; finished epochs are kept, go on with the same command and --resume --out {folder}", err=True
         )
         raise typer.Exit(130) from None
+    except (RunError, FileExistsError, InUseError) as error:
+        raise ValueError(_in_words_of_the_command(str(error))) from error
     if finished_before:
         console.print(f"{folder} already holds this run; nothing to do")
     _print_training(run, folder)
@@ -145,6 +153,13 @@ def _print_training(run: "Run", folder: Path) -> None:
     console.print(f"[dim]next: countertrain explain {folder}   |   countertrain report {folder}[/]", soft_wrap=True)
 
 
+def _in_words_of_the_command(said: str) -> str:
+    """What Python says of a folder, with options in place of arguments."""
+    for argument, option in _OPTIONS.items():
+        said = said.replace(argument, option)
+    return said
+
+
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """A training that did not go well is said in one line, without file and line number."""
@@ -153,5 +168,6 @@ def _plain_warnings() -> Iterator[None]:
         typer.echo(f"countertrain: warning: {message}", err=True)
 
     with warnings.catch_warnings():
+        warnings.simplefilter("default")
         warnings.showwarning = say
         yield

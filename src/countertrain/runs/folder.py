@@ -14,17 +14,17 @@ twin/                 the conventional twin, a folder of the same kind
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from countertrain.files import LOCK, CheckpointError, locked, new_folder, read_tensors, write_tensors
+from countertrain.files import LOCK, CheckpointError, locked, new_folder, one_sentence, read_tensors, write_tensors
+from countertrain.runs.about import About, check_labels
 from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, build_constraints, make_models
 from countertrain.runs.run import Run, keep_reference
@@ -35,9 +35,8 @@ from countertrain.tables.encoder import Encoder
 from countertrain.tables.sources.files import read_rows, write_rows
 from countertrain.training.history import EpochRecord, History
 
-__all__ = ["UNFINISHED", "is_finished", "read_run", "write_run"]
+__all__ = ["UNFINISHED", "check_place", "is_finished", "read_run", "write_run"]
 
-FORMAT = "countertrain folder, version 3"
 UNFINISHED = "unfinished"
 """The folder inside in which a run lives until it is finished: its checkpoints and settings."""
 _CHECKSUMS, _TWIN, _TEST = "checksums.json", "twin", "test.csv"
@@ -45,11 +44,12 @@ _FILES = {
     "settings.toml", "schema.toml", "encoder.json", "about.json", "weights.safetensors", "history.json",
     "rows.safetensors",
 }  # fmt: skip
-_BESIDE = {LOCK, UNFINISHED, "records.csv", "report.html", "model.onnx", "tensorboard"}
+_LOGS = "tensorboard"
+_BESIDE = {LOCK, UNFINISHED, _LOGS, "records.csv", "report.html", "model.onnx"}
 """What may lie beside them: it is of the model, and goes with it."""
+_BEGUN = ("settings.toml", "environment.json", "checkpoint", "done", "twin", ".")  # how names in UNFINISHED begin
 _MAKING_UP = ("settings.toml", "encoder.json", "weights.safetensors", "rows.safetensors")  # of the id
 _AGAIN = "copy the folder again, or train again"
-_LABELS = str | bool | int | float
 Content = TypeVar("Content")
 
 
@@ -66,27 +66,28 @@ def write_run(run: Run, path: Path, *, rows: bool = True, overwrite: bool = Fals
     """
     path = path.resolve()
     check_place(path, overwrite=overwrite)
-    _check_labels(run.data.classes)
+    check_labels(run.data.classes)
     with locked(path) if lock else nullcontext(), new_folder(path) as folder:
         identity = _fill(run, folder, rows=rows)
         if run.twin is not None:
             (folder / _TWIN).mkdir()
             _fill(run.twin, folder / _TWIN, rows=rows)
+        if (path / _LOGS).is_dir() and not lock:  # those of the training that ends here
+            (path / _LOGS).rename(folder / _LOGS)
     return replace(run, folder=path, id=identity)
 
 
 def read_run(path: Path, *, module: Module | None = None) -> Run:
     """The run in a folder; nothing in it is ever run, so a network of one's own is given again as `module`."""
     checksums = _check_files(path)
-    about = _read(path / "about.json", _parse_about)
+    about = _read(path / "about.json", About.from_json)
     settings = _read(path / "settings.toml", Settings.from_toml)
     encoder = _read(path / "encoder.json", Encoder.from_json)
-    own_code: dict[str, str] = about["own_code"]
-    _check_module(path, own_code, module)
-    with _one_sentence(path / "about.json", _AGAIN):
+    _check_module(path, about.own_code, module)
+    with one_sentence(path / "about.json", _AGAIN):
         data = _read_data(path, about, encoder)
     way_out = "give the module that it was saved with" if module is not None else _AGAIN
-    with _one_sentence(path / "settings.toml", way_out):
+    with one_sentence(path / "settings.toml", way_out):
         models = make_models(settings, (data.n_features, data.n_classes), OwnCode(module=module))
     _put_weights(models, path / "weights.safetensors")
     return Run(
@@ -95,9 +96,9 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
         models=tuple(models),
         history=_read(path / "history.json", _parse_history),
         twin=read_run(path / _TWIN, module=module) if (path / _TWIN).is_dir() else None,
-        own_code=own_code,
-        estimator=about["estimator"],
-        environment=about["environment"],
+        own_code=about.own_code,
+        estimator=None if about.estimator is None else about.estimator.model_dump(),
+        environment=about.environment,
         folder=path,
         id=_identify(checksums),
     )
@@ -106,11 +107,27 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
 def check_place(path: Path, *, overwrite: bool) -> None:
     """Refuse to write over anything but a run, and over one unless told to."""
     found = {file.name for file in path.iterdir()} if path.is_dir() else set()
-    foreign = sorted(found - {*_FILES, _TEST, _TWIN, _CHECKSUMS, *_BESIDE})
+    ours = {*_FILES, _TEST, _TWIN, _CHECKSUMS, *_BESIDE} if _is_ours(path) else {LOCK, UNFINISHED, _LOGS}
+    foreign = sorted(found - ours)
+    if (path / UNFINISHED).is_dir():
+        begun = sorted(file.name for file in (path / UNFINISHED).iterdir())
+        foreign += [f"{UNFINISHED}/{name}" for name in begun if not name.startswith(_BEGUN)]
+    if foreign and _is_of_old_version(path):
+        raise FileExistsError(_say_what_it_is(path))
     if foreign:
         raise FileExistsError(f"{path} holds {foreign[0]}, which is no part of a trained model; choose another folder")
     if is_finished(path) and not overwrite:
-        raise FileExistsError(f"{path} holds a trained model already; choose another folder, or overwrite it")
+        raise FileExistsError(f"{path} holds a trained model already; choose another folder, or give overwrite=True")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a folder holds a run, be it damaged: all of its files, or the list of them."""
+    if all((path / name).is_file() for name in _FILES):
+        return True
+    try:
+        return bool(_parse_checksums((path / _CHECKSUMS).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False
 
 
 def _fill(run: Run, folder: Path, *, rows: bool) -> str:
@@ -120,7 +137,7 @@ def _fill(run: Run, folder: Path, *, rows: bool) -> str:
         "settings.toml": run.settings.to_toml(),
         "schema.toml": data.schema.to_toml(),
         "encoder.json": data.encoder.to_json(),
-        "about.json": json.dumps(_describe(run), indent=2, ensure_ascii=False),
+        "about.json": About.of(run).to_json(),
         "history.json": _history_to_json(run.history),
     }
     for name, text in texts.items():
@@ -134,21 +151,6 @@ def _fill(run: Run, folder: Path, *, rows: bool) -> str:
     return _identify(checksums)
 
 
-def _describe(run: Run) -> dict[str, Any]:
-    data = run.data
-    return {
-        "format": FORMAT,
-        "name": data.name,
-        "title": data.title,
-        "label": data.label,
-        "classes": list(data.classes),
-        "protected": list(data.protected),
-        "own_code": dict(run.own_code),
-        "estimator": run.estimator,
-        "environment": dict(run.environment),
-    }
-
-
 def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
     """The rows that a run keeps, and the domain of its search, where it was inferred from rows that are not kept."""
     data = run.data
@@ -160,11 +162,9 @@ def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_data(path: Path, about: Mapping[str, Any], encoder: Encoder) -> Dataset:
+def _read_data(path: Path, about: About, encoder: Encoder) -> Dataset:
     saved, _ = read_tensors(path / "rows.safetensors")
-    classes, d = tuple(about["classes"]), len(encoder.features)
-    if len(set(classes)) < 2:
-        raise ValueError(f"{list(classes)} are no classes")
+    classes, d = tuple(about.classes), len(encoder.features)
     splits = {}
     for name in ("test", "reference"):
         x, y = saved[f"{name}.x"], saved[f"{name}.y"]
@@ -175,17 +175,17 @@ def _read_data(path: Path, about: Mapping[str, Any], encoder: Encoder) -> Datase
     nothing = Split(splits["test"].x[:0], splits["test"].y[:0])
     test = path / _TEST
     return Dataset(
-        name=about["name"],
-        title=about["title"],
+        name=about.name,
+        title=about.title,
         encoder=encoder,
-        label=about["label"],
+        label=about.label,
         classes=classes,
         train=splits["reference"],
         validation=nothing,
         test=splits["test"],
-        test_frame=read_rows(test, encoder, about["label"], classes) if test.exists() else None,
+        test_frame=read_rows(test, encoder, about.label, classes) if test.exists() else None,
         domain=(saved["domain.lower"], saved["domain.upper"]) if "domain.lower" in saved else None,
-        protected=tuple(about["protected"]),
+        protected=tuple(about.protected),
     )
 
 
@@ -193,7 +193,7 @@ def _check_files(path: Path) -> dict[str, str]:
     """Refuse a folder unless all files are there, and as they were written; their checksums."""
     if not path.is_dir():
         raise CheckpointError(f"there is no folder {path}; give the folder of a trained model")
-    if not is_finished(path):
+    if not is_finished(path) or _is_of_old_version(path):
         raise CheckpointError(_say_what_it_is(path))
     checksums = _read(path / _CHECKSUMS, _parse_checksums)
     for name, checksum in checksums.items():
@@ -205,11 +205,17 @@ def _check_files(path: Path) -> dict[str, str]:
 
 
 def _say_what_it_is(path: Path) -> str:
+    if _is_of_old_version(path):
+        return f"{path} was written by countertrain 0.1, which this version cannot read; train again into a new folder"
     if (path / UNFINISHED).is_dir():
         return f"{path} holds an unfinished run; finish it with: countertrain train ... --resume --out {path}"
-    if any((path / name).is_file() for name in ("weights.safetensors", "project.json")):
-        return f"{path} was written by countertrain 0.1, which this version cannot read; train again into a new folder"
     return f"{path} holds no trained model: it has no {_CHECKSUMS}; make one with: countertrain train"
+
+
+def _is_of_old_version(path: Path) -> bool:
+    """Whether `train`, `fit` or `save` of version 0.1 wrote the folder."""
+    old = ("settings.json", "project.json", "weights.safetensors")
+    return any((path / name).is_file() for name in old) and not (path / "about.json").exists()
 
 
 def _check_module(path: Path, own_code: Mapping[str, str], module: Module | None) -> None:
@@ -220,13 +226,6 @@ def _check_module(path: Path, own_code: Mapping[str, str], module: Module | None
         )
     if module is not None and "module" not in own_code:
         raise ValueError(f"the model in {path} has no module of its own; load it without module=")
-
-
-def _check_labels(classes: Sequence[Any]) -> None:
-    for label in classes:
-        if not isinstance(label, _LABELS):
-            kind = type(label).__name__
-            raise TypeError(f"labels of the type {kind} such as {label!r} cannot be saved; use texts or numbers")
 
 
 def _weights(models: Sequence[nn.Module]) -> dict[str, Tensor]:
@@ -273,13 +272,6 @@ def _parse_checksums(text: str) -> dict[str, str]:
     return checksums
 
 
-def _parse_about(text: str) -> dict[str, Any]:
-    about = json.loads(text)
-    if about["format"] != FORMAT:
-        raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
-    return dict(about)
-
-
 def _history_to_json(history: History) -> str:
     records = [record.as_json() for record in history.records]
     return json.dumps({"records": records, "failures": history.failures, "one_by_one": history.one_by_one})
@@ -293,19 +285,5 @@ def _parse_history(text: str) -> History:
 
 def _read(file: Path, parse: Callable[[str], Content]) -> Content:
     """What a file of text holds."""
-    with _one_sentence(file, _AGAIN):
+    with one_sentence(file, _AGAIN):
         return parse(file.read_text(encoding="utf-8"))
-
-
-@contextmanager
-def _one_sentence(file: Path, way_out: str) -> Iterator[None]:
-    """Whatever is wrong with the content of a file is said in one sentence."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-        said = str(error).split("\n")[0]
-        raise CheckpointError(
-            f"{file} is not for countertrain {version('countertrain')} to read ({said}); {way_out}"
-        ) from error

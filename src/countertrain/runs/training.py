@@ -64,43 +64,64 @@ def train(
 ) -> Run:
     """Train the models of these settings into a folder; a finished run is only opened.
 
-    With `twin`, the same is trained conventionally, too. `compiled` as in the trainer; None: as an unfinished run
-    began, and a new one where that pays, of which `say` hears (`choose_compiled`). Until all is finished, the folder
-    keeps what it held before. All ranks train together; the first one writes the files, and they are there at the end.
+    With `twin`, the same is trained conventionally, too; callbacks hear of the first training only. `compiled` as in
+    the trainer; None: as an unfinished run began, and a new one where that pays, of which `say` hears
+    (`choose_compiled`). Until all is finished, the folder keeps what it held before. All ranks train together; the
+    first one writes the files, and they are there at the end.
     """
     if resume and overwrite:
-        raise RunError("a run is either resumed or overwritten; give one of --resume and --overwrite")
+        raise RunError("a run is either resumed or overwritten; give one of resume=True and overwrite=True")
     check_place(folder, overwrite=True)
     data = load_data(settings)
-    work = folder / UNFINISHED
-    if is_finished(folder) and not overwrite and not work.exists():
+    if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):
         return _open_finished(folder, settings, twin=twin)
-    begun = (work / "settings.toml").is_file()
-    if begun and not overwrite:
-        _check_same(work / "settings.toml", folder, settings)
-        if not resume:
-            raise RunError(
-                f"{folder} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
-                "to start anew"
-            )
     _make_writable(folder)
+    how = _How(callbacks, compiled, ranks, say)
     with ExitStack() as stack:
         if ranks.first:
             stack.enter_context(locked(folder))
-            if overwrite:
-                shutil.rmtree(work, ignore_errors=True)
-            work.mkdir(exist_ok=True)
-            write_text(work / "settings.toml", settings.to_toml())
         ranks.wait()
-        how = _How(callbacks, compiled, ranks, say)
-        run = _train_one(settings, data, work, how)
+        if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):  # by another process, just now
+            return _open_finished(folder, settings, twin=twin)
+        _check_begun(folder, settings, resume=resume, overwrite=overwrite)
+        ranks.wait()  # nobody writes before all have read
+        if ranks.first:
+            _begin(folder / UNFINISHED, settings, anew=overwrite)
+        ranks.wait()
+        run = _train_one(settings, data, folder / UNFINISHED, how)
         if twin and settings.objective != "bl":
             say("a conventional twin, to compare with")
-            run = replace(run, twin=_train_one(settings.change(objective="bl"), data, work / "twin", how))
+            work = folder / UNFINISHED / "twin"
+            quiet = replace(how, callbacks=())
+            run = replace(run, twin=_train_one(settings.change(objective="bl"), data, work, quiet))
         if ranks.first:
             run = write_run(run, folder, overwrite=True, lock=False)
         ranks.wait()
     return replace(run, folder=folder)
+
+
+def _is_begun(work: Path) -> bool:
+    """Whether something was trained there, so that there is something to go on with."""
+    return is_finished(work / "done") or any(work.glob("checkpoint*.safetensors"))
+
+
+def _check_begun(folder: Path, settings: Settings, *, resume: bool, overwrite: bool) -> None:
+    """Refuse to go on with an unfinished run of other settings, or without being told to."""
+    if overwrite or not _is_begun(folder / UNFINISHED):
+        return
+    _check_same(folder / UNFINISHED / "settings.toml", folder, settings)
+    if not resume:
+        raise RunError(
+            f"{folder} holds an unfinished run of these settings; give resume=True to go on with it, or "
+            "overwrite=True to start anew"
+        )
+
+
+def _begin(work: Path, settings: Settings, *, anew: bool) -> None:
+    if anew or not _is_begun(work):
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(exist_ok=True)
+    write_text(work / "settings.toml", settings.to_toml())
 
 
 def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
@@ -112,7 +133,7 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
     if settings.early_stopping and begun:
         raise RunError(
             f"{work.parent} holds an unfinished run with early_stopping, whose best weights so far were not kept; "
-            "add --overwrite to start anew"
+            "give overwrite=True to start anew"
         )
     compiled = how.compiled
     if compiled is None:
@@ -138,7 +159,7 @@ def _open_finished(folder: Path, settings: Settings, *, twin: bool) -> Run:
     _check_same(folder / "settings.toml", folder, settings)
     run = read_run(folder)
     if twin and run.twin is None and settings.objective != "bl":
-        raise RunError(f"{folder} holds this run without a twin; choose another --out, or add --overwrite")
+        raise RunError(f"{folder} holds this run without a twin; choose another folder, or give overwrite=True")
     return run
 
 
@@ -151,7 +172,7 @@ def _check_same(file: Path, folder: Path, settings: Settings) -> None:
         if value != mine[key]:
             raise RunError(
                 f"{folder} holds a run with other settings ({key} is {value!r} there, {mine[key]!r} here); "
-                "choose another --out, or add --overwrite"
+                "choose another folder, or give overwrite=True"
             )
 
 
@@ -169,7 +190,7 @@ def _make_writable(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise RunError(
-            f"cannot write to the output folder {folder} ({error.strerror}); choose another with --out"
+            f"cannot write to the output folder {folder} ({error.strerror}); choose another folder"
         ) from error
 
 
