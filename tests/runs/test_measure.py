@@ -86,7 +86,9 @@ def test_an_unfinished_run_with_early_stopping_is_not_resumed(tmp_path: Path) ->
 
     with pytest.raises(RuntimeError, match="killed"):
         train(settings, tmp_path, callbacks=[kill])
-    with pytest.raises(RunError, match="with early_stopping, whose best weights so far were not kept; add --overwrite"):
+    with pytest.raises(
+        RunError, match="with early_stopping, whose best weights so far were not kept; give overwrite=True"
+    ):
         train(settings, tmp_path, resume=True)
     train(settings, tmp_path, overwrite=True)
 

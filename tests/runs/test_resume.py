@@ -1,8 +1,8 @@
 """A run that was stopped goes on as if it had never been; what must not be mixed is refused."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from countertrain.files import CheckpointError
 from countertrain.runs import measure, registry
-from countertrain.runs.folder import read_run
+from countertrain.runs.folder import UNFINISHED, is_finished, read_run
 from countertrain.runs.settings import Settings
 from countertrain.runs.training import RunError, train
 from countertrain.search.vae import VAE, fit_vae
@@ -34,7 +34,7 @@ def stop_after(n: int) -> Callable[[EpochRecord], None]:
 def killed(settings: Settings, folder: Path, after: int = 2) -> None:
     with pytest.raises(RuntimeError, match="killed"):
         train(settings, folder, callbacks=[stop_after(after)])
-    assert not (folder / "weights.safetensors").exists()
+    assert not is_finished(folder)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_killed_and_resumed_run_ends_with_the_very_weights_of_an_unbroken_one(
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     for one, other in zip(resumed.history.records, unbroken.history.records, strict=True):
         assert (one.epoch, one.metrics) == (other.epoch, other.metrics)
-    assert not list((tmp_path / "killed").glob("*checkpoint*"))
+    assert not (tmp_path / "killed" / UNFINISHED).exists()
 
 
 def test_the_models_of_a_resumed_run_are_those_that_are_written(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_an_unfinished_run_is_refused_unless_resumed_or_overwritten(tmp_path: Pa
     with pytest.raises(RunError) as error:
         train(small(), tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} holds an unfinished run of these settings; add --resume to go on with it, or --overwrite "
-        "to start anew"
+        f"{tmp_path} holds an unfinished run of these settings; give resume=True to go on with it, or "
+        "overwrite=True to start anew"
     )
     seen: list[int] = []
     train(small(), tmp_path, overwrite=True, callbacks=[lambda record: seen.append(record.epoch)])
@@ -111,7 +111,7 @@ def test_models_that_train_one_by_one_can_be_resumed(tmp_path: Path) -> None:
         train(settings, tmp_path / "killed", resume=True)
     mine, theirs = (load_file(tmp_path / name / "weights.safetensors") for name in ("killed", "unbroken"))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    assert not list((tmp_path / "killed").glob("*checkpoint*"))
+    assert not (tmp_path / "killed" / UNFINISHED).exists()
 
 
 def test_a_run_goes_on_with_compiled_or_plain_code_as_it_began_unless_told_otherwise(
@@ -133,15 +133,17 @@ def test_a_run_goes_on_with_compiled_or_plain_code_as_it_began_unless_told_other
             train(settings, tmp_path / str(compiled), callbacks=[stop_after(2)], compiled=True)
         train(settings, tmp_path / str(compiled), resume=True, compiled=compiled)
     assert asked == [False, False, True, True, True, False]
-    noted = [json.loads((tmp_path / name / "environment.json").read_text())["compiled"] for name in ("plain", "None")]
+    noted = [read_run(tmp_path / name).environment["compiled"] for name in ("plain", "None")]
     assert noted == [False, True]
 
 
 def test_an_unfinished_run_cannot_be_opened(tmp_path: Path) -> None:
     killed(small(), tmp_path)
-    with pytest.raises(RunError) as error:
+    with pytest.raises(CheckpointError) as error:
         read_run(tmp_path)
-    assert str(error.value) == (f"{tmp_path} holds an unfinished run; finish it with: countertrain train ... --resume")
+    assert str(error.value) == (
+        f"{tmp_path} holds an unfinished run; finish it with: countertrain train ... --resume --out {tmp_path}"
+    )
 
 
 def test_an_unfinished_run_is_not_resumed_with_other_settings(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_resuming_what_was_never_started_starts_it(tmp_path: Path) -> None:
 
 def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
     killed(small(), tmp_path)
-    path = tmp_path / "checkpoint.safetensors"
+    path = tmp_path / UNFINISHED / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError) as error:
         train(small(), tmp_path, resume=True)
@@ -202,18 +204,106 @@ def test_overwriting_fits_a_new_autoencoder_to_the_new_rows(tmp_path: Path, fits
     assert torch.equal(fits[1], run.data.train.x)
 
 
-def test_overwriting_leaves_no_records_or_history_of_the_old_run(tmp_path: Path) -> None:
+def test_overwriting_leaves_no_records_of_the_old_run(tmp_path: Path) -> None:
     train(small(), tmp_path).measure(rounds=2, individuals=5)
-    with pytest.raises(RuntimeError, match="killed"):
-        train(small(seeds=[5]), tmp_path, overwrite=True, callbacks=[stop_after(1)])
+    train(small(seeds=[5], epochs=1), tmp_path, overwrite=True)
     assert not (tmp_path / "records.csv").exists()
-    assert not (tmp_path / "history.jsonl").exists()
+    assert len(read_run(tmp_path).history.records) == 1
+
+
+def test_an_overwriting_that_is_stopped_leaves_the_old_model_whole_and_can_be_resumed(tmp_path: Path) -> None:
+    old = train(small("circles"), tmp_path)
+    old.measure(rounds=2, individuals=5)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(small(), tmp_path, overwrite=True, callbacks=[stop_after(2)])
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
+    loaded = read_run(tmp_path)
+    assert loaded.settings.data == "circles"
+    assert torch.equal(loaded.data.test.x, old.data.test.x)  # judged by its own rows
+    assert torch.equal(loaded.models[0](old.data.test.x), old.models[0](old.data.test.x))
+    with pytest.raises(RunError, match="holds an unfinished run of these settings"):
+        train(small(), tmp_path)
+    with pytest.raises(RunError, match=r"holds a run with other settings \(data is 'moons' there, 'circles' here\)"):
+        train(small("circles"), tmp_path, resume=True)
+    resumed, wanted = train(small(), tmp_path, resume=True), train(small(), tmp_path.parent / "unbroken")
+    assert read_run(tmp_path).id == read_run(wanted.folder).id == resumed.id
+    assert not (tmp_path / "records.csv").exists()
+
+
+def test_an_overwriting_that_never_began_does_not_open_the_old_model_to_others(tmp_path: Path) -> None:
+    train(small(), tmp_path)
+    with pytest.raises(ValueError, match="n_ce must be at most"):
+        train(small(n_ce=100_000), tmp_path, overwrite=True)
+    with pytest.raises(RunError, match=r"holds a run with other settings \(tau is 0.6 there, 0.7 here\)"):
+        train(small(tau=0.7), tmp_path)
+    assert train(small(), tmp_path).settings == small()  # it is only opened
+
+
+def test_a_twin_that_is_stopped_is_resumed_without_training_the_first_model_again(tmp_path: Path) -> None:
+    settings = small(seeds=[0, 3])
+    unbroken = train(settings, tmp_path / "unbroken", twin=True)
+
+    def kill(said: str) -> None:
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train(settings, tmp_path / "killed", twin=True, say=kill)  # what it says is: now the twin
+    with pytest.raises(RunError, match="holds an unfinished run of these settings"):
+        train(settings, tmp_path / "killed", twin=True)
+    seen: list[int] = []
+    callbacks = [lambda record: seen.append(record.epoch)]
+    resumed = train(settings, tmp_path / "killed", twin=True, resume=True, callbacks=callbacks)
+    assert seen == []
+    assert resumed.twin is not None
+    assert unbroken.twin is not None
+    for place in (".", "twin"):
+        mine, theirs = (load_file(tmp_path / n / place / "weights.safetensors") for n in ("killed", "unbroken"))
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert resumed.id == unbroken.id
+    assert resumed.history["yloss"] == unbroken.history["yloss"]
+    assert not (tmp_path / "killed" / UNFINISHED).exists()
+
+
+def test_a_twin_that_is_stopped_in_an_epoch_goes_on_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(small(), tmp_path / "unbroken", twin=True)
+    fit, seen, broken = measure.Training.fit, [], []
+
+    def watched(self: measure.Training, **options: Any) -> object:
+        objective = self.runs[0].objective
+        kill = [] if broken or objective == "ct" else [stop_after(2)]
+        broken.extend(kill)
+        noting = [lambda record: seen.append((objective, record.epoch))]
+        return fit(self, **{**options, "callbacks": noting + kill})
+
+    monkeypatch.setattr(measure.Training, "fit", watched)
+    with pytest.raises(RuntimeError, match="killed"):
+        train(small(), tmp_path / "killed", twin=True)
+    assert seen == [*(("ct", epoch) for epoch in (1, 2, 3, 4)), ("bl", 1), ("bl", 2)]
+    train(small(), tmp_path / "killed", twin=True, resume=True)
+    assert seen[6:] == [("bl", 3), ("bl", 4)]
+    mine, theirs = (load_file(tmp_path / name / "twin" / "weights.safetensors") for name in ("killed", "unbroken"))
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path, overwrite: bool) -> None:
-    others = [tmp_path / name for name in ("bert.safetensors", "notes.txt", "table.csv")]
-    for path in others:
-        path.write_text("not ours")
-    train(small(), tmp_path, overwrite=overwrite)
-    assert [path.read_text() for path in others if path.exists()] == ["not ours"] * 3
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["bert.safetensors", "notes.txt"],
+        ["test.csv"],
+        ["settings.toml"],
+        ["checksums.json", "test.csv", "settings.toml"],
+        ["unfinished/novel.txt"],
+        ["unfinished"],
+    ],
+)
+def test_a_folder_of_others_is_never_written_to(tmp_path: Path, others: list[str], overwrite: bool) -> None:
+    for name in others:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("not ours")
+    with pytest.raises(FileExistsError, match="which is no part of a trained model; choose another folder"):
+        train(small(), tmp_path, overwrite=overwrite)
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(others)
+    assert all((tmp_path / name).read_text() == "not ours" for name in others)

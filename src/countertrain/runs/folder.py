@@ -109,7 +109,9 @@ def check_place(path: Path, *, overwrite: bool) -> None:
     found = {file.name for file in path.iterdir()} if path.is_dir() else set()
     ours = {*_FILES, _TEST, _TWIN, _CHECKSUMS, *_BESIDE} if _is_ours(path) else {LOCK, UNFINISHED, _LOGS}
     foreign = sorted(found - ours)
-    if (path / UNFINISHED).is_dir():
+    if (path / UNFINISHED).is_file():
+        foreign.append(UNFINISHED)
+    elif UNFINISHED in found:
         begun = sorted(file.name for file in (path / UNFINISHED).iterdir())
         foreign += [f"{UNFINISHED}/{name}" for name in begun if not name.startswith(_BEGUN)]
     if foreign and _is_of_old_version(path):

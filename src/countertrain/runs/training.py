@@ -44,6 +44,7 @@ def default_folder(settings: Settings) -> Path:
 class _How:
     """How a run is computed, which does not change what it computes."""
 
+    folder: Path
     callbacks: Sequence[Callback]
     compiled: bool | None
     ranks: Ranks
@@ -76,7 +77,7 @@ def train(
     if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):
         return _open_finished(folder, settings, twin=twin)
     _make_writable(folder)
-    how = _How(callbacks, compiled, ranks, say)
+    how = _How(folder, callbacks, compiled, ranks, say)
     with ExitStack() as stack:
         if ranks.first:
             stack.enter_context(locked(folder))
@@ -132,7 +133,7 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
     begun = any(work.glob("checkpoint*.safetensors"))
     if settings.early_stopping and begun:
         raise RunError(
-            f"{work.parent} holds an unfinished run with early_stopping, whose best weights so far were not kept; "
+            f"{how.folder} holds an unfinished run with early_stopping, whose best weights so far were not kept; "
             "give overwrite=True to start anew"
         )
     compiled = how.compiled
