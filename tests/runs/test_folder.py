@@ -1,15 +1,17 @@
-"""A saved classifier comes back as it was; a damaged or foreign folder is refused in one sentence, and never run."""
+"""The one folder: a model comes back as it was; what is damaged or foreign is refused in one sentence, never run."""
 
 import json
 import pickle
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,15 +21,21 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from countertrain.estimator import CounterfactualClassifier
-from countertrain.files import CheckpointError
-from countertrain.runs import store
+from countertrain.files import CheckpointError, InUseError, locked
+from countertrain.runs import folder as module
+from countertrain.runs.folder import read_run, write_run
+from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.search.generators import generic
 from countertrain.tables.schema import Schema
 from countertrain.training.methods import bl
 from loans import loans, quick
 
 X, Y = loans()
-FILES = ["settings.json", "schema.toml", "encoder.json", "history.json", "weights.safetensors", "rows.safetensors"]
+FILES = [
+    "settings.toml", "schema.toml", "encoder.json", "about.json", "history.json", "weights.safetensors",
+    "rows.safetensors",
+]  # fmt: skip
 load = CounterfactualClassifier.load
 
 
@@ -76,16 +84,17 @@ def test_the_folder_is_for_people_to_read_and_holds_no_pickle(
 ) -> None:
     assert {file.name for file in folder.iterdir()} == {*FILES, "checksums.json"}
     assert Schema(**tomllib.loads((folder / "schema.toml").read_text())) == classifier.encoder_.schema
-    written = json.loads((folder / "settings.json").read_text())
+    assert Settings.from_toml((folder / "settings.toml").read_text()) == classifier.settings_
+    written = json.loads((folder / "about.json").read_text())
     assert written["classes"] == ["granted", "refused"]
-    assert written["parameters"]["hidden"] == [8, 4]
-    assert written["written_with"]["torch"] == torch.__version__
+    assert written["estimator"]["parameters"]["hidden"] == [8, 4]
+    assert written["environment"]["versions"]["torch"] == torch.__version__
     assert len(load_file(folder / "weights.safetensors")) == 2 * 6
 
 
 def test_training_rows_may_be_left_out(classifier: CounterfactualClassifier, tmp_path: Path) -> None:
     classifier.save(tmp_path / "model", rows=False)
-    assert not (tmp_path / "model" / "rows.safetensors").exists()
+    assert len(load_file(tmp_path / "model" / "rows.safetensors")["reference.x"]) == 0
     loaded = load(tmp_path / "model")
     assert loaded.reference_x_ is None
     assert loaded.reference_y_ is None
@@ -127,7 +136,8 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
         quick().save(tmp_path / "model")
     dates = pd.to_datetime(np.where(Y == "granted", "2020-01-01", "2021-01-01"))
     fitted = quick(epochs=1).fit(X, Y)
-    fitted.classes_ = np.unique(dates)
+    data = replace(fitted.run_.data, classes=tuple(np.unique(dates)))
+    fitted.run_ = replace(fitted.run_, data=data)
     with pytest.raises(TypeError, match=r"labels of the type .* cannot be saved; use texts or numbers"):
         fitted.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
@@ -136,7 +146,9 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
 def test_only_another_classifier_is_overwritten_and_only_on_demand(
     classifier: CounterfactualClassifier, folder: Path
 ) -> None:
-    with pytest.raises(FileExistsError, match="holds a saved classifier already; save with overwrite=True"):
+    with pytest.raises(
+        FileExistsError, match="holds a trained model already; choose another folder, or give overwrite=True"
+    ):
         classifier.save(folder)
     quick(epochs=0).fit(X, Y).save(folder, overwrite=True)
     assert load(folder).epochs == 0
@@ -144,7 +156,7 @@ def test_only_another_classifier_is_overwritten_and_only_on_demand(
     (folder.parent / "photos").mkdir()
     (folder.parent / "photos" / "cat.jpg").touch()
     for foreign, said in (
-        (folder.parent / "photos", "holds cat.jpg, which is no part of a saved classifier; choose another folder"),
+        (folder.parent / "photos", "holds cat.jpg, which is no part of a trained model; choose another folder"),
         (folder.parent / "photos" / "cat.jpg", "is a file; choose another folder"),
     ):
         with pytest.raises(FileExistsError, match=said):
@@ -167,7 +179,7 @@ def test_a_save_that_fails_leaves_all_as_it_was(
             raise OSError("no space left on device")
         return rename(self, to)
 
-    for where, what, how in ((store, "_checksum", lambda file: 1 / 0), (Path, "rename", fail_once)):
+    for where, what, how in ((module, "_checksum", lambda file: 1 / 0), (Path, "rename", fail_once)):
         with monkeypatch.context() as patch:
             patch.setattr(where, what, how)
             with pytest.raises((OSError, ZeroDivisionError)):
@@ -201,8 +213,8 @@ def test_a_file_that_is_truncated_changed_or_missing_is_named(folder: Path, name
 
 def test_a_foreign_folder_is_refused(folder: Path) -> None:
     assert "there is no folder" in refused(folder / "nowhere")
-    assert "there is no folder" in refused(folder / "settings.json")
-    assert "holds no saved classifier" in refused(folder.parent)
+    assert "there is no folder" in refused(folder / "about.json")
+    assert "holds no trained model: it has no checksums.json" in refused(folder.parent)
     checksums = json.loads((folder / "checksums.json").read_text())
     (folder / "checksums.json").write_text(json.dumps({**checksums, "../../etc/passwd": "0"}))
     assert "it lists other files" in refused(folder)
@@ -211,7 +223,7 @@ def test_a_foreign_folder_is_refused(folder: Path) -> None:
 def sign(folder: Path) -> None:
     """Make the checksums fit what the files now hold, as a forger would."""
     names = json.loads((folder / "checksums.json").read_text())
-    (folder / "checksums.json").write_text(json.dumps({name: store._checksum(folder / name) for name in names}))
+    (folder / "checksums.json").write_text(json.dumps({name: module._checksum(folder / name) for name in names}))
 
 
 def change(path: tuple[str, ...], value: Any) -> Callable[[Path], None]:
@@ -228,36 +240,68 @@ def change(path: tuple[str, ...], value: Any) -> Callable[[Path], None]:
     return forge
 
 
-def rows(**changes: Tensor) -> Callable[[Path], None]:
-    """A forgery of the training rows."""
-    return lambda folder: save_file({**load_file(folder / "rows.safetensors"), **changes}, folder / "rows.safetensors")
+def edit(setting: str, value: Any) -> Callable[[Path], None]:
+    """A forgery of the settings."""
+
+    def forge(folder: Path) -> None:
+        settings = tomllib.loads((folder / "settings.toml").read_text())
+        assert settings[setting] != value
+        (folder / "settings.toml").write_text(tomli_w.dumps(settings | {setting: value}))
+
+    return forge
+
+
+def tensors(name: str, **changes: Tensor) -> Callable[[Path], None]:
+    """A forgery of rows or weights; saved by another program, and so without metadata."""
+
+    def forge(folder: Path) -> None:
+        file = folder / f"{name}.safetensors"
+        save_file({**load_file(file), **changes}, file)
+
+    return forge
 
 
 @pytest.mark.parametrize(
     ("forge", "said"),
     [
-        (change(("settings.json", "format"), "countertrain classifier, version 1"), "format: Input should be"),
-        (change(("settings.json", "spare"), 1), "spare: Extra inputs are not permitted"),
-        (change(("settings.json", "parameters", "spare"), 1), "unexpected keyword argument 'spare'"),
-        (change(("settings.json", "settings", "hidden"), "many"), "to read"),
-        (change(("settings.json", "settings", "hidden"), [8, 5]), "is for another network: 0.2.bias has shape"),
-        (
-            change(("settings.json", "settings", "seeds"), [0]),
-            "is for another network: 1.0.bias has shape (8,) there",
-        ),
-        (change(("settings.json", "classes"), ["granted"]), "are no classes of the type"),
-        (change(("settings.json", "classes"), ["granted", "granted"]), "are no classes of the type"),
-        (change(("settings.json", "classes_dtype"), "<M8[s]"), "to read"),
+        (change(("about.json", "format"), "countertrain folder, version 2"), "format: Input should be"),
+        (change(("about.json", "spare"), 1), "spare: Extra inputs are not permitted"),
+        (change(("about.json", "estimator", "parameters", "spare"), 1), "unexpected keyword argument 'spare'"),
+        (change(("about.json", "estimator", "parameters", "schema"), {"columns": []}), "to read"),
+        (change(("about.json", "estimator", "n_features_in"), "five"), "estimator.n_features_in: Input should be"),
+        (edit("hidden", ["many"]), "to read"),
+        (edit("data", 7), "to read"),
+        (edit("hidden", [8, 5]), "is for another network: 0.2.bias has shape"),
+        (edit("model", "linear"), "is for another network: 0.0.bias has shape"),
+        (edit("seeds", [0]), "is for another network: 1.0.bias has shape (8,) of torch.float32 there and no values"),
+        (edit("seeds", [0, 1, 2]), "is for another network: 2.0.bias has no values there and shape (8,)"),
+        (change(("about.json", "classes"), ["granted"]), "are no classes of the type"),
+        (change(("about.json", "classes"), ["granted", "granted"]), "are no classes of the type"),
+        (change(("about.json", "classes"), ["granted", "refused", "other"]), "is for another network"),
+        (change(("about.json", "estimator", "classes_dtype"), "<M8[s]"), "to read"),
+        (change(("about.json", "estimator", "classes_dtype"), "<U3"), "are no classes of the type <U3"),
         (change(("encoder.json", "scale"), [0, 0, 0, 0, 0]), "scale"),
         (change(("encoder.json", "schema"), {"columns": []}), "to read"),
         (change(("history.json", "records"), [3]), "to read"),
-        (rows(x=torch.zeros(3, 2)), "does not hold rows of this classifier"),
-        (rows(y=torch.full((240,), 2)), "does not hold rows of this classifier"),
+        (tensors("rows", **{"reference.x": torch.zeros(3, 2)}), "does not hold rows of this model"),
+        (tensors("rows", **{"reference.y": torch.full((240,), 2)}), "does not hold rows of this model"),
+        (tensors("rows", **{"test.x": torch.zeros(3, 2)}), "does not hold rows of this model"),
+        (tensors("rows", **{"domain.lower": torch.zeros(3)}), "does not hold rows of this model"),
+        (tensors("rows", **{"domain.lower": torch.full((7,), torch.nan)}), "does not hold rows of this model"),
+        (tensors("rows", **{"reference.x": torch.full((240, 7), torch.inf)}), "does not hold rows of this model"),
+        (tensors("weights", **{"0.0.bias": torch.full((8,), torch.nan)}), "are not finite numbers, in 0.0.bias"),
+        (tensors("weights", **{"1.0.bias": torch.full((8,), torch.inf)}), "are not finite numbers, in 1.0.bias"),
+        (
+            tensors("weights", **{"0.0.bias": torch.zeros(8, dtype=torch.float64)}),
+            "0.0.bias has shape (8,) of torch.float64 there and shape (8,) of torch.float32 here",
+        ),
+        (tensors("weights", spare=torch.zeros(1)), "is for another network: spare has shape (1,)"),
         (
             lambda f: (f / "weights.safetensors").write_bytes(pickle.dumps(print)),
             "is truncated or not a safetensors file",
         ),
-        (lambda f: (f / "settings.json").write_text("[" * 100_000), "to read"),
+        (lambda f: (f / "about.json").write_text("[" * 100_000), "to read"),
+        (lambda f: (f / "settings.toml").write_text("data = "), "to read"),
         (lambda f: (f / "encoder.json").write_bytes(b"\xff\xfe"), "to read"),
     ],
 )
@@ -319,3 +363,77 @@ def test_a_batch_norm_module_keeps_its_statistics(tmp_path: Path) -> None:
     loaded = load(tmp_path / "model", module=module)
     assert int(loaded.models_[0][1].num_batches_tracked) > 0
     assert int(module[1].num_batches_tracked) == 0
+
+
+def test_weights_that_another_program_saved_again_can_be_read(folder: Path) -> None:
+    before = load(folder).predict_proba(X)
+    tensors("weights")(folder)
+    assert "is not as checksums.json says, but truncated or changed; copy the folder again" in refused(folder)
+    sign(folder)
+    assert np.array_equal(load(folder).predict_proba(X), before)
+
+
+def test_the_id_is_that_of_what_decides(classifier: CounterfactualClassifier, tmp_path: Path) -> None:
+    ids = [write_run(classifier.run_, tmp_path / name).id for name in ("one", "two")]
+    assert ids[0] == ids[1] == read_run(tmp_path / "one").id
+    again = load(tmp_path / "one")
+    assert write_run(again.run_, tmp_path / "three").id == ids[0]
+    assert write_run(again.run_, tmp_path / "four", rows=False).id != ids[0]
+    assert classifier.run_.id is None
+    quick_ones = {"epochs": 1, "n_ce": 20, "hidden": [4], "objective": "bl"}
+    trained = [
+        train(Settings.resolve("moons", quick_ones | more), tmp_path / str(i)).id
+        for i, more in enumerate(({}, {}, {"seeds": [1]}, {"learning_rate": 0.02}, {"epochs": 2}))
+    ]
+    assert trained[0] == trained[1]
+    assert len(set(trained)) == 4
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["settings.toml", "weights.safetensors", "history.jsonl", "environment.json"],
+        ["project.json", "test.csv", "ct/settings.json", "bl/settings.json"],
+        ["settings.json", "checksums.json", "encoder.json", "weights.safetensors"],
+    ],
+    ids=["train", "fit", "save"],
+)
+def test_folders_of_the_version_before_are_refused_in_one_sentence(tmp_path: Path, files: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    said = f"{tmp_path} was written by countertrain 0.1, which this version cannot read; train again into a new folder"
+    assert refused(tmp_path) == said
+    with pytest.raises(FileExistsError) as caught:
+        train(Settings.resolve("moons"), tmp_path, overwrite=True)
+    assert str(caught.value) == said
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(files)
+
+
+def test_a_damaged_folder_may_be_overwritten(classifier: CounterfactualClassifier, folder: Path) -> None:
+    for name in ("weights.safetensors", "checksums.json"):
+        (folder / name).unlink()
+        classifier.save(folder, overwrite=True)
+        load(folder)
+
+
+def test_a_folder_that_is_being_written_is_refused_to_others(
+    classifier: CounterfactualClassifier, folder: Path
+) -> None:
+    with locked(folder), pytest.raises(InUseError, match="is in use by process"):
+        classifier.save(folder, overwrite=True)
+    assert np.array_equal(load(folder).predict_proba(X), classifier.predict_proba(X))
+
+
+def test_test_rows_come_back_in_the_units_of_people(tmp_path: Path) -> None:
+    frame = X.assign(decision=Y)
+    assert frame["debt"].isna().any()
+    frame.to_csv(tmp_path / "loans.csv", sep=";", index=False)
+    given = {"epochs": 1, "objective": "bl", "label": "decision"}
+    run = train(Settings.resolve(str(tmp_path / "loans.csv"), given), tmp_path / "run")
+    rows, labels = run.test_rows()
+    kept, kept_labels = read_run(tmp_path / "run").test_rows()
+    assert len(rows) == 48
+    pd.testing.assert_frame_equal(kept, rows, check_dtype=False)
+    assert kept_labels.tolist() == labels.tolist()
+    assert torch.equal(run.data.encoder.tensor(kept), run.data.test.x)

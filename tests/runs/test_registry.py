@@ -20,6 +20,7 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace, LatentSpace
 from countertrain.search.vae import VAE
 from countertrain.tables import load
+from countertrain.training.ct import CounterfactualMethod
 
 MOONS = load("moons")
 
@@ -73,7 +74,7 @@ def test_generic_has_no_energy_and_revise_walks_in_a_latent_space(monkeypatch: p
 )
 def test_an_objective_has_its_terms_and_their_weights(objective: str, weights: dict[str, float]) -> None:
     built = build_objective(
-        settings(objective=objective, lambda_clf=0.1, lambda_div=0.2, lambda_adv=0.3, lambda_reg=0.4)
+        settings(objective=objective, lambda_clf=0.1, lambda_div=0.2, lambda_adv=0.3, lambda_reg=0.4), MOONS
     )
     assert {name: weight for name, (weight, _) in built.terms.items()} == weights
 
@@ -85,7 +86,12 @@ def test_the_trainer_has_every_setting() -> None:
         "generate": "batch", "shuffle": True, "on_nonfinite": "skip",
     }  # fmt: skip
     trainer = build_trainer(settings(**chosen, learning_rate=0.125, seeds=[3, 4], immutable=["x2"]), data)
-    assert {name: getattr(trainer, name) for name in chosen} == chosen
+    method = trainer.objective
+    assert isinstance(method, CounterfactualMethod)
+    of_trainer = {name: getattr(trainer, name) for name in chosen if hasattr(trainer, name)}
+    of_method = {name: getattr(method, name) for name in chosen if hasattr(method, name)}
+    assert of_trainer | of_method == chosen
+    assert not of_trainer.keys() & of_method.keys()
     assert trainer.seed == (3, 4)
     assert trainer.optimizer([torch.zeros(1, requires_grad=True)]).defaults["lr"] == 0.125
     assert trainer.constraints is not None
@@ -94,8 +100,8 @@ def test_the_trainer_has_every_setting() -> None:
 
 def test_a_small_table_searches_for_all_of_its_rows() -> None:
     data = load("breast-cancer")
-    assert build_trainer(Settings.resolve("breast-cancer"), data).n_ce == len(data.train)
-    assert build_trainer(settings(n_ce=None), load("moons")).n_ce == 1000
+    assert build_objective(Settings.resolve("breast-cancer"), data).n_ce == len(data.train)
+    assert build_objective(settings(n_ce=None), MOONS).n_ce == 1000
 
 
 def test_tau_at_test_time_is_095_or_05_under_constraints_unless_told() -> None:
@@ -141,4 +147,4 @@ def test_categories_change_in_training_only_where_settings_say_so(tmp_path: Path
     assert build_constraints(change, data).categories == data.categories
     assert build_generator(as_run, data).space == FeatureSpace()
     assert build_generator(change, data).space == FeatureSpace(keep=data.categories)
-    assert build_trainer(Settings.resolve(str(path), {"n_neighbours": 5}), data).n_neighbours == 5
+    assert build_objective(Settings.resolve(str(path), {"n_neighbours": 5}), data).n_neighbours == 5

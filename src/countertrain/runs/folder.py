@@ -49,6 +49,7 @@ _BESIDE = {LOCK, UNFINISHED, _LOGS, "records.csv", "report.html", "model.onnx"}
 """What may lie beside them: it is of the model, and goes with it."""
 _BEGUN = ("settings.toml", "environment.json", "checkpoint", "done", "twin", ".")  # how names in UNFINISHED begin
 _MAKING_UP = ("settings.toml", "encoder.json", "weights.safetensors", "rows.safetensors")  # of the id
+_ROWS, _DOMAIN = {"test.x", "test.y", "reference.x", "reference.y"}, {"domain.lower", "domain.upper"}
 _AGAIN = "copy the folder again, or train again"
 Content = TypeVar("Content")
 
@@ -65,6 +66,8 @@ def write_run(run: Run, path: Path, *, rows: bool = True, overwrite: bool = Fals
     for one that has it locked already.
     """
     path = path.resolve()
+    if path.is_file():
+        raise FileExistsError(f"{path} is a file; choose another folder")
     check_place(path, overwrite=overwrite)
     check_labels(run.data.classes)
     with locked(path) if lock else nullcontext(), new_folder(path) as folder:
@@ -164,16 +167,25 @@ def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_data(path: Path, about: About, encoder: Encoder) -> Dataset:
-    saved, _ = read_tensors(path / "rows.safetensors")
-    classes, d = tuple(about.classes), len(encoder.features)
-    splits = {}
-    for name in ("test", "reference"):
+def _read_rows(file: Path, n_features: int, n_classes: int) -> dict[str, Tensor]:
+    """Test rows, reference rows and the domain, if they are for such a model, and numbers."""
+    saved, _ = read_tensors(file)
+    fine = _ROWS <= saved.keys() <= _ROWS | _DOMAIN and len(_DOMAIN & saved.keys()) != 1
+    for name in ("test", "reference") if fine else ():
         x, y = saved[f"{name}.x"], saved[f"{name}.y"]
-        fits = x.shape == (len(y), d) and (x.dtype, y.dtype) == (torch.float32, torch.int64)
-        if not fits or not ((y >= 0) & (y < len(classes))).all():
-            raise CheckpointError(f"{path / 'rows.safetensors'} does not hold rows of this model; {_AGAIN}")
-        splits[name] = Split(x, y)
+        fine &= x.shape == (len(y), n_features) and (x.dtype, y.dtype) == (torch.float32, torch.int64)
+        fine &= bool(x.isfinite().all() and (y >= 0).all() and (y < n_classes).all())
+    for name in _DOMAIN & saved.keys():
+        fine &= saved[name].shape == (n_features,) and saved[name].is_floating_point() and not saved[name].isnan().any()
+    if not fine:
+        raise CheckpointError(f"{file} does not hold rows of this model; {_AGAIN}")
+    return saved
+
+
+def _read_data(path: Path, about: About, encoder: Encoder) -> Dataset:
+    classes = tuple(about.classes)
+    saved = _read_rows(path / "rows.safetensors", len(encoder.features), len(classes))
+    splits = {name: Split(saved[f"{name}.x"], saved[f"{name}.y"]) for name in ("test", "reference")}
     nothing = Split(splits["test"].x[:0], splits["test"].y[:0])
     test = path / _TEST
     return Dataset(
@@ -202,7 +214,7 @@ def _check_files(path: Path) -> dict[str, str]:
         if not (path / name).is_file():
             raise CheckpointError(f"{path / name} is missing; {_AGAIN}")
         if _checksum(path / name) != checksum:
-            raise CheckpointError(f"{path / name} is not as it was written, but truncated or changed; {_AGAIN}")
+            raise CheckpointError(f"{path / name} is not as {_CHECKSUMS} says, but truncated or changed; {_AGAIN}")
     return checksums
 
 
@@ -216,8 +228,8 @@ def _say_what_it_is(path: Path) -> str:
 
 def _is_of_old_version(path: Path) -> bool:
     """Whether `train`, `fit` or `save` of version 0.1 wrote the folder."""
-    old = ("settings.json", "project.json", "weights.safetensors")
-    return any((path / name).is_file() for name in old) and not (path / "about.json").exists()
+    bare = (path / "weights.safetensors").is_file() and not any((path / n).exists() for n in ("about.json", _CHECKSUMS))
+    return bare or any((path / name).is_file() for name in ("settings.json", "project.json"))
 
 
 def _check_module(path: Path, own_code: Mapping[str, str], module: Module | None) -> None:
