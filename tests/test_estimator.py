@@ -18,11 +18,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import Tensor, nn
 
-from countertrain import estimator
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.models.architectures import Ensemble
 from countertrain.models.deciding import logits_of
 from countertrain.models.population import Population
+from countertrain.runs import run
 from countertrain.runs.fitting import make_dataset
 from countertrain.runs.registry import batch_size_for, build_trainer
 from countertrain.runs.settings import Settings
@@ -246,8 +246,10 @@ def test_parameters_reach_the_trainer() -> None:
     assert {name: share for name, (share, _) in trainer.objective.terms.items()} == {
         "yloss": 1.0, "div": 0.2, "advloss": 0.3, "ridge": 0.4
     }  # fmt: skip
-    assert (trainer.n_ce, trainer.batch_size, trainer.n_neighbours, trainer.shuffle) == (20, 17, 5, True)
-    assert (trainer.generator.tau, trainer.generator.n_steps, trainer.generator.rule.step_size) == (0.6, 10, 0.1)
+    method = trainer.objective
+    assert isinstance(method, CounterfactualMethod)
+    assert (method.n_ce, trainer.batch_size, method.n_neighbours, trainer.shuffle) == (20, 17, 5, True)
+    assert (method.generator.tau, method.generator.n_steps, method.generator.rule.step_size) == (0.6, 10, 0.1)
     auto = quick().resolve()
     assert [batch_size_for(auto, n) for n in (20, 1919, 6400, 10**6)] == [30, 30, 100, 1000]
 
@@ -268,7 +270,7 @@ def test_categories_change_as_wholes_while_it_trains_and_immutable_ones_do_not()
     classifier = quick(immutable=["member"], tau=0.95).fit(X, Y)
     x = torch.from_numpy(classifier.encoder_.encode(X)).float()
     trainer = build_trainer(classifier.settings_, as_dataset(classifier))
-    found = trainer.generator(
+    found = trainer.objective.generator(
         classifier.ensemble_, x, torch.zeros(len(x), dtype=torch.int64), constraints=trainer.constraints
     )
     job, member = classifier.encoder_.categories
@@ -285,7 +287,7 @@ def test_reference_rows_are_encoded_training_rows_so_many_of_a_class(monkeypatch
     assert whole.reference_x_ is not None
     assert torch.equal(whole.reference_x_, torch.from_numpy(whole.encoder_.encode(X)).float())
     assert whole.classes_[whole.reference_y_].tolist() == Y.tolist()
-    monkeypatch.setattr(estimator, "_REFERENCE_ROWS", 7)
+    monkeypatch.setattr(run, "REFERENCE_ROWS", 7)
     few = quick(epochs=0).fit(X, Y)
     assert torch.bincount(few.reference_y_).tolist() == [7, 7]
 

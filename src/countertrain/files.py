@@ -81,12 +81,25 @@ def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], meta: Mapping[str
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with new_file(path) as temporary:
         try:
-            save_file(copies, temporary, {"json": json.dumps(meta)})
+            save_file(_separate(tensors), temporary, {"json": json.dumps(meta)})
         except SafetensorError as error:
             raise OSError(f"{path} cannot be written: {error}") from error
+
+
+def _separate(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
+    """The tensors on the CPU, none of which shares its memory with another; only those that would are copied."""
+    separate: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, given in tensors.items():
+        tensor = given.detach().cpu().contiguous()
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() in taken or memory.nbytes() != tensor.nbytes:
+            tensor = tensor.clone()
+        taken.add(memory.data_ptr())
+        separate[name] = tensor
+    return separate
 
 
 def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:

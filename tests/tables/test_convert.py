@@ -26,6 +26,7 @@ from countertrain.tables.sources.convert import convert
 from countertrain.tables.sources.folder import Description, write_folder
 from countertrain.testing import toy_rows
 from countertrain.training import checks, trainer
+from countertrain.training.methods import ct
 from countertrain.training.trainer import CounterfactualTrainer
 
 
@@ -135,7 +136,7 @@ def test_a_parquet_file_is_converted_as_a_csv_file_is(people: pd.DataFrame, tmp_
 
 def test_training_on_the_folder_is_training_on_the_table(people: pd.DataFrame, tmp_path: Path) -> None:
     source, folder = written(people, tmp_path), tmp_path / "rows"
-    assert run("convert", source, folder, "--target-column", "bought") == 0
+    assert run("convert", source, folder, "--label", "bought") == 0
     settings = ("--set", "epochs=2", "--set", "n_steps=4", "--label", "bought")
     for data, out in ((source, "whole"), (folder, "mapped")):
         assert run("train", data, "--out", tmp_path / out, *settings) == 0
@@ -253,7 +254,7 @@ def test_a_damaged_or_unfinished_folder_is_refused(people: pd.DataFrame, tmp_pat
 
 def test_rows_looked_at_part_by_part_are_as_if_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = toy_rows()
-    settings = CounterfactualTrainer(epochs=2, batch_size=16, n_ce=10)
+    settings = CounterfactualTrainer(ct(n_ce=10), epochs=2, batch_size=16)
     together, parts = (mlp(3, 3, seed=0).double() for _ in range(2))
     wanted = settings.fit(together, x, y, validation=(x[:20], y[:20]))
     for part in (checks, trainer):

@@ -1,4 +1,4 @@
-"""What test_parallel.py has each of two ranks do: torchrun on_ranks.py FOLDER."""
+"""What test_ranks.py has each of two ranks do: torchrun on_ranks.py FOLDER."""
 
 import sys
 from functools import partial
@@ -12,10 +12,11 @@ from countertrain.cli import main
 from countertrain.files import write_tensors
 from countertrain.models.architectures import mlp
 from countertrain.runs import measure
-from countertrain.runs import run as module
 from countertrain.runs.settings import Settings
+from countertrain.runs.training import train
 from countertrain.testing import toy_rows
 from countertrain.training.history import EpochRecord
+from countertrain.training.methods import ct
 from countertrain.training.ranks import Ranks, joined
 from countertrain.training.trainer import CounterfactualTrainer
 
@@ -44,7 +45,7 @@ def stop_early(ranks: Ranks) -> tuple[nn.Module, list[int]]:
         return len(called) == 2
 
     descent = partial(torch.optim.SGD, lr=0.3)  # unlike Adam, it would notice gradients that are half as large
-    trainer = CounterfactualTrainer(epochs=5, batch_size=16, optimizer=descent, immature="drop", n_ce=23)
+    trainer = CounterfactualTrainer(ct(immature="drop", n_ce=23), epochs=5, batch_size=16, optimizer=descent)
     trainer.fit(model, *toy_rows(), callbacks=[enough], ranks=ranks)
     return model, called
 
@@ -74,7 +75,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     with joined() as ranks:
         for name, overrides in CASES.items():
-            run = module.train(small(**overrides), folder / name, ranks=ranks)
+            run = train(small(**overrides), folder / name, ranks=ranks)
             states = {f"{i}.{n}": t for i, model in enumerate(run.models) for n, t in model.state_dict().items()}
             write_tensors(folder / f"{name}-{ranks.rank}.safetensors", states, {})
         model, called = stop_early(ranks)

@@ -13,6 +13,7 @@ from on_ranks import CASES, small, stop_early
 from safetensors.torch import load_file
 
 from countertrain.files import read_tensors
+from countertrain.runs.folder import read_run
 from countertrain.runs.run import Run
 from countertrain.runs.training import train
 from countertrain.training.history import EpochRecord
@@ -59,7 +60,7 @@ def test_two_ranks_end_with_the_weights_and_history_of_one_process(
     found, expected = load_file(folder / name / "weights.safetensors"), states(wanted)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     records = wanted.history.records
-    kept = Run(folder / name, wanted.settings, wanted.data, ()).history.records
+    kept = read_run(folder / name).history.records
     for mine, theirs in zip(kept, records, strict=True):
         assert mine.metrics.keys() == theirs.metrics.keys()
         for metric, values in theirs.metrics.items():
@@ -115,10 +116,11 @@ def test_the_command_goes_on_with_a_stopped_run_on_two_ranks_and_speaks_once(tmp
     done = torchrun("-m", "countertrain", "train", "moons", "--out", folder, "--resume", *assigned)
     assert done.returncode == 0, done.stderr
     assert [line.split("epoch ")[1][:3] for line in done.stdout.splitlines() if "epoch " in line] == ["3/4", "4/4"]
-    assert done.stdout.count("run directory: ") == 1
+    assert done.stdout.count("model: ") == 1
     assert done.stderr.strip() == ""
     assert {path.name for path in folder.iterdir()} == {
-        "settings.toml", "weights.safetensors", "history.jsonl", "environment.json",
+        "settings.toml", "schema.toml", "encoder.json", "about.json", "weights.safetensors", "history.json",
+        "rows.safetensors", "test.csv", "checksums.json",
     }  # fmt: skip
     unbroken = train(settings, tmp_path / "unbroken")
     torch.testing.assert_close(load_file(folder / "weights.safetensors"), states(unbroken), rtol=1e-5, atol=1e-5)
