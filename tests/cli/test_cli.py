@@ -1,16 +1,20 @@
 """The command line: what it prints, what it leaves on disk, and how it says no."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from countertrain import cli
+from countertrain.files import locked
 from countertrain.runs.folder import read_run
 from countertrain.runs.settings import Settings
 from countertrain.runs.training import train
 
 QUICK = ["--set", "epochs=2", "--set", "batch_size=500", "--set", "n_ce=50", "--set", "hidden=[8]"]
+MATURING = ["--set", "tau=0.5", "--set", "n_steps=50", "--set", "learning_rate=0.02"]
 SMALL = ["--rounds", "2", "--individuals", "10"]
 
 Said = tuple[int, str, str]
@@ -38,21 +42,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: ct, bl (two seeds each), one (one seed), circles."""
     folder = tmp_path_factory.mktemp("runs")
     quick = {"epochs": 2, "batch_size": 500, "n_ce": 50, "hidden": [8], "learning_rate": 0.02}
+    three = tmp_path_factory.mktemp("tables") / "three.csv"
+    three.write_text("size,kind\n" + "".join(f"{i % 9},{'abc'[i % 3]}\n" for i in range(60)))
     for name, data, more in (
         ("ct", "moons", {"seeds": [0, 1]}),
         ("bl", "moons", {"seeds": [0, 1], "objective": "bl"}),
         ("one", "moons", {"objective": "bl"}),
         ("circles", "circles", {"objective": "bl"}),
+        ("three", str(three), {"objective": "bl", "label": "kind"}),
     ):
         train(Settings.resolve(data, quick | more), folder / name)
     return folder
 
 
 def test_train_writes_a_run_and_says_where(call) -> None:
-    code, out, err = call("train", "moons", *QUICK, "--seeds", "3-4", "--immutable", "x1", "--out", "mine")
+    code, out, err = call("train", "moons", *QUICK, *MATURING, "--seeds", "3-4", "--immutable", "x1", "--out", "mine")
     assert (code, err) == (0, "")
     assert "moons, ct, 2 models  epoch 2/2" in out
-    assert "run directory: mine" in out
+    assert "model: mine\n" in out
+    assert "accuracy on 900 test rows: 0." in out
     run = read_run(Path("mine"))
     assert (run.settings.seeds, run.settings.immutable, run.settings.epochs) == ((3, 4), ("x1",), 2)
 
@@ -74,13 +82,16 @@ def test_train_takes_a_csv_file_and_its_label(call, tmp_path: Path) -> None:
     rows = [{"kind": "ab"[i % 2], "size": i % 7, "colour": "rgb"[i % 3]} for i in range(60)]
     pd.DataFrame(rows).to_csv(tmp_path / "things.csv", index=False)
     code, _, err = call(
-        "train", "things.csv", "--label", "kind", "--immutable", "colour", "--set", "epochs=1", "--out", "t"
+        "train", "things.csv", "--label", "kind", "--immutable", "colour", "--objective", "bl", "--set", "epochs=1",
+        "--out", "t",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert read_run(Path("t")).data.classes == ("a", "b")
     code, out, _ = call("explain", "t", "--row", "0")
     assert code == 0
-    assert "colour=r (immutable)" in out
+    assert out.startswith("row 0: ")
+    assert "size" in out
+    assert "colour" not in out  # which nobody can change
 
 
 def test_conventional_training_may_name_any_generator(call) -> None:
@@ -136,16 +147,34 @@ def test_evaluate_against_a_baseline_prints_reductions_with_both_spreads(call, r
         assert words in out
 
 
-def test_explain_shows_the_row_beside_its_counterfactual(call, runs: Path) -> None:
-    code, out, err = call("explain", str(runs / "one"), "--row", "3", "--n-steps", "200", "--tau", "0.6")
+def test_explain_shows_the_rows_that_are_asked_for_by_their_numbers(call, runs: Path) -> None:
+    code, out, err = call("explain", str(runs / "one"), "--row", "3", "--row", "7", "--out", "found.csv")
     assert (code, err) == (0, "")
-    assert "Row 3" in out
-    assert "would be" in out
-    assert "features changed, valid" in out
-    code, out, _ = call("explain", str(runs / "one"), "--row", "3", "--n-steps", "1")
-    assert code == 0
-    assert "NOT VALID" in out
-    assert "note: no counterfactual was found within 1 steps" in out
+    assert [line.split(":")[0] for line in out.splitlines() if line.startswith("row ")] == ["row 3", "row 7"]
+    assert "2 people: found.csv" in out
+    alone = pd.read_csv("found.csv")
+    assert alone["row"].tolist() == [3, 7]
+    assert call("explain", str(runs / "one"), "--out", "all.csv")[0] == 0
+    whole = pd.read_csv("all.csv")
+    assert whole["row"].tolist() == list(range(900))
+    for number in (3, 7):  # each row is given what it would be given alone
+        mine, theirs = (frame[frame["row"] == number][["x1", "x2", "valid"]] for frame in (alone, whole))
+        assert mine.to_numpy(float) == pytest.approx(theirs.to_numpy(float), abs=1e-4)
+    assert call("explain", str(runs / "one"), "--row", "7", "--out", "found.json")[0] == 0
+    assert [one["row"] for one in json.loads(Path("found.json").read_text())] == [7]
+    code, out, _ = call("explain", str(runs / "one"))
+    assert out.splitlines()[-1] == "... and 895 more people"
+
+
+def test_rows_are_not_mixed_up_with_columns_of_such_names(call, tmp_path: Path) -> None:
+    rows = [{"row": i % 7 * 100, "option": "xy"[i % 2], "kind": "ab"[i % 2]} for i in range(60)]
+    pd.DataFrame(rows).to_csv(tmp_path / "things.csv", index=False)
+    assert call("train", "things.csv", "--objective", "bl", "--set", "epochs=1", "--out", "t")[0] == 0
+    assert call("explain", "t", "--row", "5", "--out", "found.csv")[0] == 0
+    found = pd.read_csv("found.csv")
+    assert found.columns[0] == "row_"
+    assert found["row_"].tolist() == [5]
+    assert found["row"][0] % 1 == 0
 
 
 def test_list_shows_data_sets_and_settings(call) -> None:
@@ -194,18 +223,29 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("train moons --epochs 3", "No such option"),
         ("bake", "No such command"),
         ("list models", "list shows 'data' or 'settings'; got 'models'"),
-        ("evaluate nowhere", "nowhere is not a run directory: it has no settings.toml; make one with: countertrain"),
+        ("evaluate nowhere", "there is no folder nowhere; give the folder of a trained model"),
+        ("evaluate .", ". holds no trained model: it has no checksums.json; make one with: countertrain train"),
         ("evaluate {runs}/one --rounds 1", "Invalid value for '--rounds'"),
         ("evaluate {runs}/one --baseline {runs}/circles", "--baseline must be of the same data; "),
         (
             "evaluate {runs}/one --baseline {runs}/bl",
             "--baseline must have as many seeds; {runs}/one has 1, {runs}/bl 2",
         ),
-        ("explain {runs}/one --row 900", "row must lie in 0..899, the test rows of moons; got 900"),
-        ("explain {runs}/one --row -1", "Invalid value for '--row'"),
-        ("explain {runs}/one --row 0 --target 7", "target must be a class of moons, by number 0..1 or name (0, 1)"),
+        ("explain {runs}/one --row 900", "--row must lie in 0..899, the rows that there are; got 900"),
+        ("explain {runs}/one --row -1", "--row must lie in 0..899, the rows that there are; got -1"),
+        ("explain {runs}/one --row 0 --target 7", "--target must be one of 0, 1; got '7'"),
+        ("explain {runs}/three --row 0", "target must be given where there are 3 classes"),
+        ("explain {runs}/one --row 0 --immutable x7", "there is no column 'x7'; did you mean 'x1'?"),
+        ("explain {runs}/one --rows nowhere.csv", "there is no file nowhere.csv"),
+        ("explain {runs}/one --options 0", "Invalid value for '--options'"),
         ("explain {runs}/one --row 0 --tau 1", "tau must lie strictly between 0 and 1; got 1.0"),
         ("train moons --out {runs}/one", "{runs}/one holds a run with other settings ("),
+        ("train moons --resume --overwrite", "a run is either resumed or overwritten; give one of --resume and --over"),
+        ("train moons --out {runs}", "{runs} holds bl, which is no part of a trained model; choose another --out"),
+        (
+            "train moons --overwrite --out {runs}",
+            "{runs} holds bl, which is no part of a trained model; choose another",
+        ),
         ("train moons --out {runs}/one/settings.toml/below", "cannot write to the output folder {runs}/one/settings"),
     ],
 )
@@ -221,14 +261,45 @@ def test_a_mistake_ends_in_one_line_that_says_what_would_do(call, runs: Path, ar
 
 
 def test_truncated_weights_end_in_one_line(call, runs: Path, tmp_path: Path) -> None:
-    for name in ("settings.toml", "weights.safetensors", "history.jsonl"):
-        (tmp_path / name).write_bytes(
-            (runs / "one" / name).read_bytes()[: None if name != "weights.safetensors" else 90]
-        )
-    code, _, err = call("explain", ".", "--row", "0")
+    shutil.copytree(runs / "one", tmp_path / "copy")
+    weights = tmp_path / "copy" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:90])
+    for command in ("explain", "evaluate", "report", "serve", "export"):
+        code, _, err = call(command, "copy")
+        assert code == 2
+        assert err.startswith("countertrain: copy/weights.safetensors is not as checksums.json says, but truncated")
+        assert err.count("\n") == 1
+
+
+def test_what_is_said_of_a_folder_names_the_options_of_the_command(call, runs: Path) -> None:
+    assert call("train", "moons", *QUICK, "--objective", "bl", "--out", "m")[0] == 0
+    code, _, err = call("train", "moons", *QUICK, "--out", "m")
     assert code == 2
-    assert err.startswith("countertrain: weights.safetensors is truncated or not a safetensors file (")
-    assert err.count("\n") == 1
+    assert err == (
+        "countertrain: m holds a run with other settings (objective is 'bl' there, 'ct' here); "
+        "choose another --out, or give --overwrite\n"
+    )
+    shutil.copytree("m", "m/unfinished/done")
+    shutil.copy("m/settings.toml", "m/unfinished")
+    code, _, err = call("train", "moons", *QUICK, "--objective", "bl", "--out", "m")
+    assert code == 2
+    assert err == (
+        "countertrain: m holds an unfinished run of these settings; give --resume to go on with it, or --overwrite to "
+        "start anew\n"
+    )
+    with locked(Path("m")):
+        code, _, err = call("train", "moons", *QUICK, "--objective", "bl", "--overwrite", "--out", "m")
+    assert code == 2
+    assert err.startswith("countertrain: m is in use by process ")
+    assert "; wait for it, choose another --out, or delete m/.lock" in err
+    assert call("train", "moons", *QUICK, "--objective", "bl", "--resume", "--out", "m")[0] == 0
+    code, _, err = call("train", "circles", *QUICK, "--twin", "--out", "c")
+    assert code == 0
+    assert call("train", "circles", *QUICK, "--out", "c")[0] == 0  # the model is there, and a twin besides
+    assert call("train", "circles", *QUICK, "--out", "d")[0] == 0
+    code, _, err = call("train", "circles", *QUICK, "--twin", "--out", "d")
+    assert code == 2
+    assert err == "countertrain: d holds this run without a twin; choose another --out, or give --overwrite\n"
 
 
 def test_a_debugger_can_have_the_traceback(call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ __all__ = ["REFERENCE_ROWS", "Run", "keep_reference"]
 
 REFERENCE_ROWS = 10_000
 """Training rows of each class that are kept with a run, at most: what recourse is compared with."""
+_REFERENCE_NUMBERS = 5_000_000
+"""Numbers in all rows that are kept, at most: 20 megabytes, which only wide tables reach."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,8 @@ def keep_reference(rows: Split, rng: np.random.RandomState | None = None) -> Spl
     """A sample of the rows, of each class at most so many, in order."""
     rng = rng or np.random.RandomState(0)
     codes = rows.y.numpy()
-    places = [rng.permutation(np.flatnonzero(codes == k))[:REFERENCE_ROWS] for k in np.unique(codes)]
+    classes = np.unique(codes)
+    most = min(REFERENCE_ROWS, _REFERENCE_NUMBERS // max(1, rows.x.shape[1] * len(classes)))
+    places = [rng.permutation(np.flatnonzero(codes == k))[:most] for k in classes]
     kept = np.sort(np.concatenate([np.arange(0), *places]))
     return Split(rows.x[kept], rows.y[kept])

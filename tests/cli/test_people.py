@@ -1,0 +1,146 @@
+"""From a CSV file to models, recourse and a report in people's units, by the commands that people type."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from countertrain.cli import main
+from countertrain.estimator import CounterfactualClassifier
+from countertrain.runs.folder import read_run
+from loans import loans
+
+
+def run(*args: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main([str(arg) for arg in args])
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("people")
+    rows, decision = loans(300)
+    rows.assign(decision=decision).to_csv(folder / "loans.csv", index=False)
+    options = ["--label", "decision", "--immutable", "age", "--set", "epochs=5", "--twin", "--out", folder / "m"]
+    assert run("train", folder / "loans.csv", *options) == 0
+    return folder
+
+
+def test_a_fifth_of_the_rows_is_held_out_and_both_models_come_back_from_the_folder(folder: Path) -> None:
+    both = read_run(folder / "m")
+    rows, labels = both.test_rows()
+    assert len(rows) == 60
+    known = pd.read_csv(folder / "loans.csv")
+    assert len(known.merge(rows.assign(decision=labels))) == 60  # rows of the table, to the last digit
+    assert both.twin is not None
+    assert (both.settings.objective, both.twin.settings.objective) == ("ct", "bl")
+    assert both.twin.settings == both.settings.change(objective="bl")
+    classifier, twin = CounterfactualClassifier.of(both), CounterfactualClassifier.of(both.twin)
+    assert classifier.encoder_.schema["age"].mutability == "none"
+    for model in (classifier, twin):
+        assert set(model.predict(rows)) <= {"granted", "refused"}
+        assert model.score(rows, labels) > 0.5
+    assert (classifier.predict_proba(rows) != twin.predict_proba(rows)).all()
+    pd.testing.assert_frame_equal(rows, both.twin.test_rows()[0])
+
+
+def test_recourse_goes_into_a_file_and_its_beginning_onto_the_screen(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("r.csv", "r.json"):
+        assert run("explain", folder / "m", "--target", "granted", "--out", tmp_path / name) == 0
+    assert "60 people" in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "r.csv")
+    assert list(table["row"].unique()) == list(range(60))
+    assert set(table["target"]) == {"granted"}
+    assert table["valid"].mean() > 0.9
+    people = read_run(folder / "m").test_rows()[0]
+    assert list(table.groupby("row")["age"].first()) == list(people["age"])
+    assert len(json.loads((tmp_path / "r.json").read_text())) == 60
+
+
+def test_what_is_asked_of_people_is_in_their_own_units_and_power(folder: Path, tmp_path: Path) -> None:
+    chosen = ["--target", "granted", "--options", 2, "--immutable", "job,member", "--out", tmp_path / "r.csv"]
+    assert run("explain", folder / "m", *chosen) == 0
+    table = pd.read_csv(tmp_path / "r.csv")
+    people = read_run(folder / "m").test_rows()[0]
+    before = people.loc[table["row"]].reset_index(drop=True)
+    for column in ("age", "job", "member"):
+        assert (table[column] == before[column]).all()
+    assert (table["option"] == 2).any()
+    asked = table[(table["income"] != before["income"]) & table["valid"]]
+    assert len(asked) > 5
+    known = pd.read_csv(folder / "loans.csv")["income"]
+    assert asked["income"].between(known.min(), known.max()).all()
+    model = CounterfactualClassifier.load(folder / "m")
+    reached = model.predict(table.loc[table["valid"], list(people.columns)])
+    assert set(reached) == {"granted"}
+
+
+def test_people_of_another_file_are_explained_and_judged(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, decision = loans(40, seed=5)
+    rows.to_csv(tmp_path / "new.csv", sep=";", index=False)
+    assert run("explain", folder / "m", "--rows", tmp_path / "new.csv", "--out", tmp_path / "r.csv") == 0
+    assert pd.read_csv(tmp_path / "r.csv")["row"].nunique() == 40
+    rows.assign(decision=decision).to_csv(tmp_path / "judged.csv", index=False)
+    capsys.readouterr()
+    small = ["--rounds", 2, "--individuals", 5]
+    assert run("evaluate", folder / "m", "--rows", tmp_path / "judged.csv", *small) == 0
+    hits = CounterfactualClassifier.load(folder / "m").score(rows, decision)
+    assert f"{hits:.4g}" in capsys.readouterr().out
+    assert run("evaluate", folder / "m", "--rows", tmp_path / "new.csv", *small) == 2
+    assert "decision" in capsys.readouterr().err
+
+
+def test_the_report_is_one_page(folder: Path, tmp_path: Path) -> None:
+    assert run("report", folder / "m", "--groups", "job", "--target", "granted", "--out", tmp_path / "r.html") == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "<html" in text
+    assert "job" in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+
+
+def test_that_nothing_matures_is_said_in_one_plain_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--label", "decision", "--set", "epochs=1", "--set", "tau=0.999", "--out", tmp_path / "m"]
+    assert run("train", folder / "loans.csv", *options) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "counterfactuals reached" in line]
+    assert len(said) == 1
+    assert said[0].startswith("countertrain: warning: only 0.0% of the last epoch's")
+    assert said[0].endswith("raise n_steps or epochs")
+    assert run("train", folder / "loans.csv", *options) == 0
+    assert capsys.readouterr().err == ""  # it was said when it was trained
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "{}/loans.csv", "--label", "decisio", "--out", "{}/n"], "did you mean 'decision'?"),
+        (["train", "{}/nowhere.csv", "--label", "y", "--out", "{}/n"], "there is no file"),
+        (
+            ["train", "{}/loans.csv", "--label", "decision", "--out", "{}/m"],
+            "holds a run with other settings (immutable",
+        ),
+        (["train", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "at least two classes"),
+        (["train", "{}/loans.csv", "--immutable", "agee", "--out", "{}/n"], "did you mean 'age'?"),
+        (["report", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),
+        (["explain", "{}/m", "--target", "maybe"], "--target must be one of granted, refused; got 'maybe'"),
+        (["serve", "{}/m", "--token-env", "NO_SUCH_TOKEN"], "NO_SUCH_TOKEN, which is not set"),
+        (["serve", "{}/m", "--host", "0.0.0.0"], "token"),
+        (["serve", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(
+    folder: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*(arg.format(folder) for arg in args)) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (folder / "n").exists()
