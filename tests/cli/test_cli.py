@@ -91,7 +91,7 @@ def test_train_takes_a_csv_file_and_its_label(call, tmp_path: Path) -> None:
     assert code == 0
     assert out.startswith("row 0: ")
     assert "size" in out
-    assert "colour" not in out  # which nobody can change
+    assert not any(line.strip().startswith("colour ") for line in out.splitlines())  # which nobody can change
 
 
 def test_conventional_training_may_name_any_generator(call) -> None:
@@ -235,16 +235,16 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("explain {runs}/one --row -1", "--row must lie in 0..899, the rows that there are; got -1"),
         ("explain {runs}/one --row 0 --target 7", "--target must be one of 0, 1; got '7'"),
         ("explain {runs}/three --row 0", "target must be given where there are 3 classes"),
-        ("explain {runs}/one --row 0 --immutable x7", "there is no column 'x7'; did you mean 'x1'?"),
+        ("explain {runs}/one --row 0 --immutable x7", "there is no column 'x7'; there are 'x1', 'x2'"),
         ("explain {runs}/one --rows nowhere.csv", "there is no file nowhere.csv"),
         ("explain {runs}/one --options 0", "Invalid value for '--options'"),
-        ("explain {runs}/one --row 0 --tau 1", "tau must lie strictly between 0 and 1; got 1.0"),
+        ("explain {runs}/one --row 0 --tau 1", "--tau must lie strictly between 0 and 1; got 1"),
         ("train moons --out {runs}/one", "{runs}/one holds a run with other settings ("),
         ("train moons --resume --overwrite", "a run is either resumed or overwritten; give one of --resume and --over"),
         ("train moons --out {runs}", "{runs} holds bl, which is no part of a trained model; choose another --out"),
         (
             "train moons --overwrite --out {runs}",
-            "{runs} holds bl, which is no part of a trained model; choose another",
+            "{runs} holds bl, which is no part of a trained model",
         ),
         ("train moons --out {runs}/one/settings.toml/below", "cannot write to the output folder {runs}/one/settings"),
     ],

@@ -126,7 +126,7 @@ def test_that_nothing_matures_is_said_in_one_plain_line(
             ["train", "{}/loans.csv", "--label", "decision", "--out", "{}/m"],
             "holds a run with other settings (immutable",
         ),
-        (["train", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "at least two classes"),
+        (["train", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "group them, or predict another column"),
         (["train", "{}/loans.csv", "--immutable", "agee", "--out", "{}/n"], "did you mean 'age'?"),
         (["report", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),
         (["explain", "{}/m", "--target", "maybe"], "--target must be one of granted, refused; got 'maybe'"),

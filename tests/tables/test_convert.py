@@ -160,7 +160,7 @@ def refused(source: Path, folder: Path, label: str | None = None) -> str:
 
 def test_tables_that_cannot_be_used_are_refused_as_a_whole_table_would_be(people: pd.DataFrame, tmp_path: Path) -> None:
     source = written(people, tmp_path)
-    names = ", ".join(people.columns)
+    names = ", ".join(map(repr, people.columns))
     assert refused(source, tmp_path, "sold") == f"people.csv has no column 'sold' to predict; there are {names}"
     assert refused(source, tmp_path, "age") == (
         "column 'age' has more than 50 different labels; group them, or predict another column"

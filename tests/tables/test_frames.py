@@ -222,7 +222,7 @@ def test_too_few_rows_or_columns_are_refused(people: pd.DataFrame, write: Write)
 def test_an_unknown_label_is_refused_with_all_columns(people: pd.DataFrame, write: Write) -> None:
     path = write(people)
     assert refused(path, "sold") == (
-        "people.csv has no column 'sold' to predict; there are age, job, member, visits, bought"
+        "people.csv has no column 'sold' to predict; there are 'age', 'job', 'member', 'visits', 'bought'"
     )
 
 

@@ -89,6 +89,8 @@ def explain(
     run = read_run(folder)
     people = run.test_rows()[0] if rows is None else read_table(rows)
     people = _choose_rows(people, row)
+    if not 0 < tau < 1:
+        raise ValueError(f"--tau must lie strictly between 0 and 1; got {tau:g}")
     found = explain(run.decider, people, target, options=n_options, immutable=split_names(immutable), tau=tau)
     numbered = [replace(explanation, row=number) for number, explanation in zip(row or count(), found, strict=False)]
     console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING_OWN", "VARYING", "OwnCode", "batch_size_for", "build_constraints", "build_generator", "build_models",
-    "build_objective", "build_protocol", "build_trainer", "check_columns", "list_names", "load_data", "make_models",
-    "read_schema",
+    "build_objective", "build_protocol", "build_trainer", "check_columns", "declare_mutability", "list_names",
+    "load_data", "make_models", "read_schema",
 ]  # fmt: skip
 
 VARYING = (
@@ -109,6 +109,16 @@ def read_schema(path: Path) -> Schema:
 def check_columns(settings: "Settings", data: Dataset) -> None:
     """Refuse columns that the data do not have, before anything begins."""
     data.columns(list(settings.mutability))
+
+
+def declare_mutability(settings: "Settings", data: Dataset) -> Dataset:
+    """The data with a schema that says which columns people can change, as the settings do."""
+    ways = {
+        data.schema.names[data.encoder.column_of[i]]: {"mutability": way}
+        for name, way in settings.mutability.items()
+        for i in data.columns([name])
+    }
+    return replace(data, encoder=replace(data.encoder, schema=data.schema.with_columns(**ways)))
 
 
 def build_models(settings: "Settings", data: Dataset, own: OwnCode = NOTHING_OWN) -> list[nn.Module]:

@@ -18,7 +18,7 @@ from countertrain.files import locked, write_text
 from countertrain.runs.compile_choice import choose_compiled
 from countertrain.runs.folder import UNFINISHED, check_place, is_finished, read_run, write_run
 from countertrain.runs.measure import Training
-from countertrain.runs.registry import load_data
+from countertrain.runs.registry import declare_mutability, load_data
 from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings, SettingsError, read_settings
 from countertrain.tables import Dataset
@@ -73,7 +73,7 @@ def train(
     if resume and overwrite:
         raise RunError("a run is either resumed or overwritten; give one of resume=True and overwrite=True")
     check_place(folder, overwrite=True)
-    data = load_data(settings)
+    data = declare_mutability(settings, load_data(settings))
     if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):
         return _open_finished(folder, settings, twin=twin)
     _make_writable(folder)

@@ -9,6 +9,7 @@ from countertrain.tables.dataset import Dataset
 from countertrain.tables.labels import check_labels, code_labels
 from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.tables.splits import split_rows
+from countertrain.words import suggest
 
 __all__ = ["breast_cancer", "check_size", "choose_label", "from_frame", "note_unlabelled"]
 
@@ -65,7 +66,7 @@ def choose_label(title: str, columns: Sequence[str], label: str | None, drop: Se
     check_names(drop, columns)
     label = label or columns[-1]
     if label not in columns:
-        raise ValueError(f"{title} has no column {label!r} to predict; there are {', '.join(columns)}")
+        raise ValueError(f"{title} has no column {label!r} to predict; {suggest(label, columns)}")
     if label in drop:
         raise ValueError(f"column {label!r} of {title} is to be predicted and cannot be dropped; name another label")
     return label
