@@ -163,9 +163,10 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if isinstance(table, pd.DataFrame):
             table = table.drop(columns=[name for name in settings.drop if name in table])
         encoder = Encoder.fit(self._schema_of(table, settings), table)
+        label = _name_of(y, encoder.schema.names)
         x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         settings, rng = self._draw_seeds(settings)
-        data = fitting.make_dataset(settings, encoder, x, y, classes, rng)
+        data = fitting.make_dataset(settings, encoder, x, y, classes, rng, label)
         training = Training.begin([settings], data, own=self.own_code)
         with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
             history = training.fit(callbacks=watching)
@@ -419,6 +420,12 @@ def _as_given(name: str, value: Any) -> Any:
     if name in ("immutable", "increase", "decrease") and value is not None:
         return tuple(check_names(value, value))
     return plain(value)
+
+
+def _name_of(y: Any, columns: Sequence[str]) -> str:
+    """What labels are called, if they have a name that no column has."""
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) and name not in columns else "label"
 
 
 def _check_some(frame: pd.DataFrame) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -16,7 +16,8 @@ import pytest
 import countertrain
 from countertrain.cli import main
 from countertrain.estimator import CounterfactualClassifier
-from countertrain.runs.folder import read_run
+from countertrain.files import InUseError
+from countertrain.runs.folder import UNFINISHED, is_finished, read_run
 from countertrain.runs.settings import read_settings
 from countertrain.serve.app import create_app
 from loans import loans, quick
@@ -123,7 +124,7 @@ def test_it_is_tuned_from_and_what_is_chosen_is_trained(place: Path, kind: str, 
     assert len(pd.read_csv(tmp_path / "tuned" / "trials.csv")) == 2
     chosen = read_settings(tmp_path / "tuned" / "chosen.toml")
     assert chosen.immutable == read_settings(settings).immutable
-    assert chosen.hidden == read_settings(settings).hidden
+    assert chosen.n_ce == read_settings(settings).n_ce
     assert run("train", data, "--settings", tmp_path / "tuned" / "chosen.toml", "--out", tmp_path / "m") == 0
     assert read_run(tmp_path / "m").settings == chosen
 
@@ -168,29 +169,59 @@ def test_it_is_loaded_in_python_saved_and_fitted_again(place: Path, kind: str, t
         assert len(again.models_) == len(classifier.models_)
 
 
-def test_models_of_python_and_of_the_command_are_compared(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    new = ["--rows", place / "new.csv", *SMALL]
-    for one, other in (("python", "table"), ("table", "python")):
-        assert run("evaluate", place / one, "--baseline", place / other, *new) == 0, capsys.readouterr().err
-        assert "Reduction against the baseline" in capsys.readouterr().out
+def test_models_that_differ_in_more_than_their_training_are_not_compared_in_encoded_units(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = ["--rows", place / "new.csv"]
+    rows, decision = loans(200)
+    quick(epochs=3, immutable=["age"], objective="bl").fit(rows, decision).save(tmp_path / "twin")
+    assert run("evaluate", place / "python", "--baseline", tmp_path / "twin", *new, *SMALL) == 0
+    quick(epochs=3, immutable=["age"]).fit(rows[:150], decision[:150]).save(tmp_path / "fewer")
+    for other, said in (
+        ("table", "must be of the same data; "),
+        (tmp_path / "fewer", "must be trained on the same rows"),
+    ):
+        capsys.readouterr()
+        assert run("evaluate", place / "python", "--baseline", place / other, *new, *SMALL) == 2
+        assert said in capsys.readouterr().err
+        assert run("report", place / "python", "--baseline", place / other, *new) == 0  # it speaks in people's units
 
 
-def test_two_trainings_into_one_folder_at_once_are_not_mixed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "countertrain", "train", "moons", *QUICK, "--out", str(tmp_path / "m")]
-    asked: Any = [
-        subprocess.Popen([*command, "--seed", seed, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for seed, more in (("1", ["--set", "epochs=300"]), ("2", ["--set", "epochs=300"]))
-    ]
-    said = [process.communicate(timeout=120) for process in asked]
-    codes = [process.returncode for process in asked]
-    assert sorted(codes) == [0, 2], said
-    _, err = said[codes.index(2)]
-    assert err.startswith(f"countertrain: {tmp_path / 'm'} ")
-    assert "is in use by process" in err
-    assert "choose another --out" in err
-    assert err.count("\n") == 1
-    whole = read_run(tmp_path / "m")
-    assert whole.settings.seeds == ((1,), (2,))[codes.index(0)]
-    assert len(whole.history.records) == 300
-    assert not (tmp_path / "m" / ".lock").exists()
-    assert [file.name for file in tmp_path.iterdir()] == ["m"]
+def test_two_trainings_into_one_folder_at_once_are_not_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "m"
+    asked = ["train", "moons", *QUICK, "--objective", "bl", "--out", folder]
+    command = [sys.executable, "-m", "countertrain", *map(str, asked), "--seed", "1", "--set", "epochs=100000"]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(3000):
+            if (folder / UNFINISHED / "checkpoint.safetensors").exists() or first.poll() is not None:
+                break
+            time.sleep(0.02)
+        begun = (folder / UNFINISHED / "settings.toml").read_text()
+        for more in (["--seed", "2", "--overwrite"], ["--seed", "1", "--set", "epochs=100000", "--resume"]):
+            capsys.readouterr()
+            assert run(*asked, *more) == 2
+            err = capsys.readouterr().err
+            assert err.startswith(f"countertrain: {folder} is in use by process {first.pid} on ")
+            assert "; wait for it, choose another --out, or delete " in err
+            assert err.count("\n") == 1
+        with pytest.raises(InUseError, match="in use by process"):
+            countertrain.load(_saved(tmp_path)).save(folder, overwrite=True)
+        assert first.poll() is None  # it was not disturbed
+        assert (folder / UNFINISHED / "settings.toml").read_text() == begun
+        assert not is_finished(folder)
+    finally:
+        first.kill()
+        first.wait()
+    assert run(*asked, "--seed", "2", "--overwrite") == 0  # what was killed locks nobody out
+    whole = read_run(folder)
+    assert (whole.settings.seeds, len(whole.history.records)) == ((2,), 3)
+    assert not (folder / UNFINISHED).exists()
+    assert not (folder / ".lock").exists()
+
+
+def _saved(folder: Path) -> Path:
+    quick(epochs=0).fit(*loans(40)).save(folder / "saved")
+    return folder / "saved"

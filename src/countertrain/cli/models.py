@@ -175,12 +175,16 @@ def export(
 
 
 def _check_baseline(folder: Path, run: "Run", baseline: Path | None, other: "Run") -> None:
-    for name, mine, theirs in (
-        ("be of the same data", run.settings.data, other.settings.data),
-        ("have the same immutable features", run.settings.immutable, other.settings.immutable),
-        ("have as many seeds", len(run.models), len(other.models)),
+    """Refuse a baseline that differs in more than its training; both are measured in the units of the encoder."""
+    units, their_units = ((list(map(str, one.data.classes)), *one.data.encoder.units) for one in (run, other))
+    data, their_data = (one.settings.data for one in (run, other))
+    wants = "be of the same data" if data != their_data else "be trained on the same rows, which give the units"
+    for name, fits, mine, theirs in (
+        (wants, units == their_units, data, their_data),
+        ("have the same immutable features", None, run.settings.immutable, other.settings.immutable),
+        ("have as many seeds", None, len(run.models), len(other.models)),
     ):
-        if mine != theirs:
+        if fits is False or (fits is None and mine != theirs):
             raise ValueError(f"--baseline must {name}; {folder} has {mine or 'none'}, {baseline} {theirs or 'none'}")
 
 

@@ -37,7 +37,13 @@ _TOO_FEW = 0.05  # of the counterfactuals of an epoch, for the divergence to lea
 
 
 def make_dataset(
-    settings: Settings, encoder: Encoder, x: Tensor, y: Tensor, classes: NDArray[np.generic], rng: np.random.RandomState
+    settings: Settings,
+    encoder: Encoder,
+    x: Tensor,
+    y: Tensor,
+    classes: NDArray[np.generic],
+    rng: np.random.RandomState,
+    label: str = "label",
 ) -> Dataset:
     """Encoded rows x (n, D) of classes y (n,) as data to train on; some held out where early stopping needs them."""
     train, held = np.arange(len(y)), np.arange(0)
@@ -47,7 +53,7 @@ def make_dataset(
         name=settings.data,
         title="rows given in Python",
         encoder=encoder,
-        label=settings.label or "label",
+        label=settings.label or label,
         classes=tuple(classes.tolist()),
         train=Split(x[train], y[train]),
         validation=Split(x[held], y[held]),

@@ -97,6 +97,11 @@ class Encoder:
         """(D,), for each encoded column the place of its column in the table."""
         return tuple(i for i, part in enumerate(self.slices) for _ in range(part.start, part.stop))
 
+    @property
+    def units(self) -> tuple[tuple[str, ...], list[float], list[float]]:
+        """What a number in an encoded row means: the name, centre and scale of its column."""
+        return self.features, self.centre.tolist(), self.scale.tolist()
+
     def encode(self, frame: pd.DataFrame | NDArray[Any]) -> Floats:
         """Rows as numbers (n, D); their columns may come in any order, and others are ignored."""
         table = _table(self.schema, frame)
