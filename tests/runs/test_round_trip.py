@@ -184,7 +184,8 @@ def test_models_that_differ_in_more_than_their_training_are_not_compared_in_enco
         capsys.readouterr()
         assert run("evaluate", place / "python", "--baseline", place / other, *new, *SMALL) == 2
         assert said in capsys.readouterr().err
-        assert run("report", place / "python", "--baseline", place / other, *new) == 0  # it speaks in people's units
+        assert run("report", place / "python", "--baseline", place / other, *new) == 2
+        assert "fit both to the same rows" in capsys.readouterr().err
 
 
 def test_two_trainings_into_one_folder_at_once_are_not_mixed(
