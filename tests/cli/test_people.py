@@ -129,7 +129,10 @@ def test_that_nothing_matures_is_said_in_one_plain_line(
         (["train", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "group them, or predict another column"),
         (["train", "{}/loans.csv", "--immutable", "agee", "--out", "{}/n"], "did you mean 'age'?"),
         (["report", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),
-        (["explain", "{}/m", "--target", "maybe"], "--target must be one of granted, refused; got 'maybe'"),
+        (
+            ["explain", "{}/m", "--target", "maybe"],
+            "target must be one of the classes; got 'maybe'; there are 'granted', 'refused'",
+        ),
         (["serve", "{}/m", "--token-env", "NO_SUCH_TOKEN"], "NO_SUCH_TOKEN, which is not set"),
         (["serve", "{}/m", "--host", "0.0.0.0"], "token"),
         (["serve", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),

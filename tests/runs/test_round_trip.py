@@ -94,9 +94,8 @@ def test_it_is_reported(place: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_served(place: Path, kind: str) -> None:
     whole = read_run(place / kind)
-    twin = None if whole.twin is None else CounterfactualClassifier.of(whole.twin)
     classifier = CounterfactualClassifier.of(whole)
-    app = create_app(classifier, baseline=twin)
+    app = create_app(whole.decider, baseline=None if whole.twin is None else whole.twin.decider)
     rows = people(place, kind)[list(classifier.encoder_.schema.names)].head(3)
     asked = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in rows.to_dict("records")]
 
@@ -109,9 +108,9 @@ def test_it_is_served(place: Path, kind: str) -> None:
     assert answer.status_code == 200, answer.text
     decisions = [one["decision"] for one in answer.json()["decisions"]]
     assert decisions == classifier.predict(rows).tolist()
-    recourse = asyncio.run(ask("/recourse"))
-    assert recourse.status_code == 200, recourse.text
-    assert len(recourse.json()["explanations"]) == 3
+    explained = asyncio.run(ask("/explain"))
+    assert explained.status_code == 200, explained.text
+    assert len(explained.json()["explanations"]) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,7 +177,7 @@ def test_models_that_differ_in_more_than_their_training_are_not_compared_in_enco
     assert run("evaluate", place / "python", "--baseline", tmp_path / "twin", *new, *SMALL) == 0
     quick(epochs=3, immutable=["age"]).fit(rows[:150], decision[:150]).save(tmp_path / "fewer")
     for other, said in (
-        ("table", "must be of the same data; "),
+        ("table", "must be trained on the same rows"),
         (tmp_path / "fewer", "must be trained on the same rows"),
     ):
         capsys.readouterr()

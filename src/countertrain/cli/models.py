@@ -176,15 +176,20 @@ def export(
 
 def _check_baseline(folder: Path, run: "Run", baseline: Path | None, other: "Run") -> None:
     """Refuse a baseline that differs in more than its training; both are measured in the units of the encoder."""
+    from countertrain.runs.settings import FRAME
+
     units, their_units = ((list(map(str, one.data.classes)), *one.data.encoder.units) for one in (run, other))
-    data, their_data = (one.settings.data for one in (run, other))
-    wants = "be of the same data" if data != their_data else "be trained on the same rows, which give the units"
-    for name, fits, mine, theirs in (
-        (wants, units == their_units, data, their_data),
-        ("have the same immutable features", None, run.settings.immutable, other.settings.immutable),
-        ("have as many seeds", None, len(run.models), len(other.models)),
+    data, their_data = run.settings.data, other.settings.data
+    other_data = data != their_data and FRAME not in (data, their_data)
+    fixed, their_fixed = run.settings.immutable, other.settings.immutable
+    n, their_n = len(run.models), len(other.models)
+    for name, wrong, mine, theirs in (
+        ("be of the same data", other_data, data, their_data),
+        ("be trained on the same rows, which give the units", units != their_units, data, their_data),
+        ("have the same immutable features", fixed != their_fixed, fixed, their_fixed),
+        ("have as many seeds", n != their_n, n, their_n),
     ):
-        if fits is False or (fits is None and mine != theirs):
+        if wrong:
             raise ValueError(f"--baseline must {name}; {folder} has {mine or 'none'}, {baseline} {theirs or 'none'}")
 
 
