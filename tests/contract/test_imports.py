@@ -142,7 +142,7 @@ def test_every_public_name_is_there_and_a_typo_is_answered_with_the_nearest() ->
         *(([command, "--help"], 0, TYPER) for command in _GROUP.commands),
         (["trian"], 2, TYPER),
         (["train"], 2, TYPER),
-        (["train", "moons", "--epochs", "3"], 2, TYPER),
+        (["train", "moons", "--batch", "3"], 2, TYPER),
         (["list", "settings"], 0, TYPER),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

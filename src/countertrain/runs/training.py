@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -72,14 +73,15 @@ def train(
     """
     if resume and overwrite:
         raise RunError("a run is either resumed or overwritten; give one of resume=True and overwrite=True")
-    check_place(folder, overwrite=True)
+    if ranks.first:
+        check_place(folder, overwrite=True)
     data = declare_mutability(settings, load_data(settings))
     if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):
         return _open_finished(folder, settings, twin=twin)
-    _make_writable(folder)
     how = _How(folder, callbacks, compiled, ranks, say)
     with ExitStack() as stack:
         if ranks.first:
+            _make_writable(folder)
             stack.enter_context(locked(folder))
         ranks.wait()
         if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):  # by another process, just now
@@ -186,9 +188,8 @@ def _began_compiled(work: Path) -> bool:
 def _make_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
+        with TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise RunError(
             f"cannot write to the output folder {folder} ({error.strerror}); choose another folder"
