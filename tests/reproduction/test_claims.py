@@ -16,7 +16,7 @@ from countertrain.evaluation.protocol import evaluate
 from countertrain.runs.registry import build_constraints, build_models, build_protocol, build_trainer
 from countertrain.runs.settings import Settings
 from countertrain.tables import load
-from countertrain.training import trainer as trainer_module
+from countertrain.training import ct as ct_module
 from countertrain.training.ct import pair_up
 from countertrain.training.history import History
 
@@ -113,9 +113,7 @@ def test_a_linear_model_relies_less_on_a_protected_feature(monkeypatch: pytest.M
     _, models, history = trained("loans", "ct", ("age",))
     with_protection = relative_weights(models, protected)
     free = relative_weights(trained("loans", "ct")[1], protected)
-    monkeypatch.setattr(
-        trainer_module, "pair_up", lambda found, y, x_plus, _, how: pair_up(found, y, x_plus, None, how)
-    )
+    monkeypatch.setattr(ct_module, "pair_up", lambda found, y, x_plus, _, how: pair_up(found, y, x_plus, None, how))
     unprotected = relative_weights(trained.__wrapped__("loans", "ct", ("age",))[1], protected)
     print(f"age / debt: {with_protection}, free {free}, unprotected {unprotected}")  # noqa: T201
     assert (with_protection < 0.8 * free).all()
