@@ -23,7 +23,7 @@ from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import read_run, write_run
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
-from countertrain.runs.registry import OwnCode, read_schema
+from countertrain.runs.registry import OwnCode, find_encoder, read_schema
 from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
@@ -162,7 +162,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             )
         if isinstance(table, pd.DataFrame):
             table = table.drop(columns=[name for name in settings.drop if name in table])
-        encoder = Encoder.fit(self._schema_of(table, settings), table)
+        encoder = find_encoder(settings.encoder)(self._schema_of(table, settings), table)
         label = _name_of(y, encoder.schema.names)
         x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         settings, rng = self._draw_seeds(settings)

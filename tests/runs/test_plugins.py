@@ -2,22 +2,31 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
+from countertrain.estimator import CounterfactualClassifier
 from countertrain.runs import plugins
+from countertrain.runs.folder import read_run
 from countertrain.runs.measure import Training
 from countertrain.runs.plugins import PluginError
-from countertrain.runs.registry import build_generator, build_objective, build_trainer, list_names
+from countertrain.runs.registry import build_generator, build_objective, build_trainer, list_names, load_data
 from countertrain.runs.settings import Settings, SettingsError
+from countertrain.runs.training import train
 from countertrain.search.generator import Generator
 from countertrain.search.generators import generic
 from countertrain.search.rules import SGD
 from countertrain.tables import load
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Schema
 from countertrain.training.ct import CounterfactualMethod, yloss
 from countertrain.training.method import TermState, needs
 
@@ -130,3 +139,36 @@ def test_terms_of_other_packages_join_the_objective_by_name_and_weight(offer: Of
     assert history["margin"][0][0] > 0
     with pytest.raises(SettingsError, match="did you mean 'margin'"):
         Settings.resolve("moons", {"terms": {"margins": 0.5}})
+
+
+def by_range(schema: Schema, rows: pd.DataFrame) -> Encoder:
+    """An encoder of another package: numbers from 0 to 1."""
+    fitted = Encoder.fit(schema, rows)
+    ends = np.array([[getattr(c, "lower", 0.0), getattr(c, "upper", 1.0)] for c in fitted.schema.columns], dtype=float)
+    return replace(fitted, centre=ends[:, 0], scale=ends[:, 1] - ends[:, 0])
+
+
+def test_encoders_of_other_packages_scale_tables_for_the_command_and_the_classifier(
+    offer: Offer, tmp_path: Path
+) -> None:
+    sys.modules["theirs"].by_range = by_range  # type: ignore[attr-defined]
+    offer(
+        ("countertrain.encoders", "by-range", "theirs:by_range"),
+        ("countertrain.encoders", "wrong", "theirs:creep"),
+    )
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame({"income": draw.normal(40, 9, 200).round(1), "debt": draw.gamma(2, 5, 200).round(1)})
+    label = np.where(rows.income - rows.debt > 30, "yes", "no")
+    rows.assign(decision=label).to_csv(tmp_path / "t.csv", index=False)
+    settings = Settings.resolve(str(tmp_path / "t.csv"), {"encoder": "by-range", "epochs": 1})
+    x = load_data(settings).train.x
+    assert x.min() == 0
+    assert x.max() == 1
+    run = train(settings, tmp_path / "model")
+    assert read_run(run.folder).data.encoder.centre.tolist() == run.data.encoder.centre.tolist()  # no plug-in needed
+    classifier = CounterfactualClassifier(settings={"encoder": "by-range"}, epochs=1).fit(rows, label)
+    assert classifier.reference_x_.max() == 1
+    with pytest.raises(ValueError, match="moons has an encoder of its own"):
+        load_data(Settings.resolve("moons", {"encoder": "by-range"}))
+    with pytest.raises(SettingsError, match="setting 'encoder' must be 'standard', 'by-range' or 'wrong'"):
+        Settings.resolve("moons", {"encoder": "ranks"})

@@ -26,6 +26,7 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE, fit_vae
 from countertrain.tables import Dataset, load
+from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.schema import Schema
 from countertrain.training.ct import CounterfactualMethod, default_n_ce
 from countertrain.training.method import Method
@@ -56,6 +57,7 @@ KINDS: dict[str, tuple[Makers, str | None]] = {
     "objective": (OBJECTIVES, "countertrain.methods"),
     "generator": (GENERATORS, "countertrain.generators"),
     "term": ({}, "countertrain.terms"),
+    "encoder": ({"standard": Encoder.fit}, "countertrain.encoders"),
 }
 """For each setting that is a name, what it can be, and the group of entry points in which others offer more."""
 
@@ -94,9 +96,18 @@ def load_data(settings: "Settings") -> Dataset:
         data_seed=settings.data_seed,
         schema=read_schema(Path(settings.schema_file)) if settings.schema_file is not None else None,
         drop=settings.drop,
+        fit_encoder=find_encoder(settings.encoder),
     )
     check_columns(settings, data)
     return data
+
+
+def find_encoder(name: str) -> FitEncoder:
+    """What makes an encoder of a schema and training rows; what it makes is looked at."""
+    fit = find_maker("encoder", name)
+    if name in KINDS["encoder"][0]:
+        return fit
+    return lambda schema, rows: _check_made("encoder", name, fit(schema, rows), Encoder)
 
 
 def read_schema(path: Path) -> Schema:

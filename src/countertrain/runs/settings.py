@@ -91,6 +91,10 @@ class Settings(BaseModel):
     label: str | None = Field(None, description="column to predict; the last one of a file if left out")
     drop: Names = Field((), description="columns to leave out")
     schema_file: str | None = Field(None, description="TOML file with what the columns mean; inferred if left out")
+    encoder: Annotated[str, AfterValidator(_registered("encoder"))] = Field(
+        "standard",
+        description="how the numbers of a table are scaled: by mean and standard deviation, or a plug-in's way",
+    )
     data_seed: int = Field(42, ge=0, description="seed of the split, and of the synthetic data themselves")
     profile: Literal["table", "as-run", "as-written", "longer", "categories", "neighbours", "tuned"] = Field(
         "as-run",

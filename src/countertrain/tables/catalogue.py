@@ -5,11 +5,12 @@ from functools import partial
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pandas as pd
 
 from countertrain.tables.dataset import Dataset
+from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.files import is_table, read_table, short_name
 from countertrain.tables.sources.folder import open_folder
@@ -51,16 +52,25 @@ def load(
     data_seed: int = 42,
     schema: Schema | None = None,
     drop: Sequence[str] = (),
+    fit_encoder: FitEncoder = Encoder.fit,
 ) -> Dataset:
     """A data set by name, a CSV or Parquet file or a converted folder by path, or a DataFrame.
 
     `label` is the column to predict, the last one of a table if left out; `schema` says what the columns of a table
-    mean, inferred if left out; the model does not see the columns to `drop`.
+    mean, inferred if left out; the model does not see the columns to `drop`; `fit_encoder` makes numbers of a table.
     """
+    options: dict[str, Any] = {"label": label, "data_seed": data_seed, "schema": schema, "drop": drop}
     if isinstance(source, pd.DataFrame):
-        return from_frame(source, label=label, data_seed=data_seed, schema=schema, drop=drop)
+        return from_frame(source, fit_encoder=fit_encoder, **options)
     name, path = str(source), Path(source)
     plugins = {} if name in _LOADERS else _find_plugins()
+    if is_table(path) and name not in _LOADERS and name not in plugins and not path.is_dir():
+        title = path.name
+        return from_frame(read_table(path), name=short_name(path), title=title, fit_encoder=fit_encoder, **options)
+    if fit_encoder != Encoder.fit:
+        raise ValueError(
+            f"{name} has an encoder of its own, and another one can be given for tables only; leave it out"
+        )
     if name in _LOADERS or name in plugins:
         if schema is not None and name in TABLES:
             data = table(name, data_seed=data_seed, schema=schema)
@@ -73,9 +83,6 @@ def load(
         _refuse_schema(name, schema)
         data = open_folder(path, label=label, data_seed=data_seed)
         return data.drop(drop) if drop else data
-    if is_table(path):
-        options = {"label": label, "data_seed": data_seed, "schema": schema, "drop": drop}
-        return from_frame(read_table(path), name=short_name(path), title=path.name, **options)  # type: ignore[arg-type]
     known = [*_LOADERS, *plugins]
     there = f"there are {list_names(known, len(known))}, or the path of a CSV or Parquet file"
     raise ValueError(f"unknown data set {name!r}; {suggest(name, known, there)}")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
-from countertrain.tables.encoder import Encoder
+from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.labels import code_labels
 from countertrain.tables.schema import Schema, as_frame
 from countertrain.tables.splits import Rows, Splits
@@ -76,6 +76,7 @@ class Dataset:
         label: str = "label",
         drop: Sequence[str] = (),
         protected: tuple[str, ...] = (),
+        fit_encoder: FitEncoder = Encoder.fit,
     ) -> Self:
         """A data set of rows in people's units and their labels y (n,).
 
@@ -91,7 +92,7 @@ class Dataset:
         parts = splits or (np.arange(len(table)), np.arange(0), np.arange(0))
         if schema is None:
             schema = Schema.infer(rows if isinstance(rows, np.ndarray) else table.drop(columns=list(drop)))
-        encoder = Encoder.fit(schema.drop(drop), table.iloc[parts[0] if fit_on is None else fit_on])
+        encoder = fit_encoder(schema.drop(drop), table.iloc[parts[0] if fit_on is None else fit_on])
         x, targets = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         train, validation, test = (Split(x[part], targets[part]) for part in parts)
         frame = table.iloc[parts[2]].reset_index(drop=True)

@@ -1,7 +1,7 @@
 """Rows of a table as numbers that a model can see, and back: a schema fitted to training rows."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -17,9 +17,11 @@ from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
 from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Range, Schema, as_frame, check_names
 
-__all__ = ["Encoder", "Range"]
+__all__ = ["Encoder", "FitEncoder", "Range"]
 
 Floats = NDArray[np.float64]
+FitEncoder = Callable[["Schema", pd.DataFrame | NDArray[Any]], "Encoder"]
+"""What makes an encoder of a schema and the rows to fit it to: `Encoder.fit`, or a choice of scales of one's own."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from countertrain.tables.dataset import Dataset
+from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.labels import check_labels, code_labels
 from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.tables.splits import split_rows
@@ -24,6 +25,7 @@ def from_frame(
     name: str = "table",
     title: str = "the table",
     classes: tuple[Any, ...] | None = None,
+    fit_encoder: FitEncoder = Encoder.fit,
 ) -> Dataset:
     """A table with a column `label` (its last one if left out); rows without a label are left out, as its title says.
 
@@ -45,6 +47,7 @@ def from_frame(
         title=note_unlabelled(title, len(table) - len(labelled)),
         label=label,
         drop=drop,
+        fit_encoder=fit_encoder,
     )
 
 
