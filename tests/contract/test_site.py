@@ -68,3 +68,10 @@ def test_nothing_that_a_page_needs_comes_from_another_host(site: Path) -> None:
 
 def test_no_page_has_a_diagram_whose_script_would_be_fetched(site: Path) -> None:
     assert not [page.name for page in site.rglob("*.html") if 'class="mermaid"' in page.read_text(encoding="utf-8")]
+
+
+def test_the_design_quotes_algorithm_1_from_the_source(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "design.html").read_text(encoding="utf-8"))
+    assert "def _descend" in text
+    assert "def _search" in text
+    assert "8&lt;" not in text

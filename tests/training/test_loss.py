@@ -161,6 +161,24 @@ def test_a_loop_that_goes_on_from_a_saved_state_is_the_loop_that_was_never_stopp
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), half.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("batch_size", "drop_last"), [(30, False), (30, True), (7, False), (48, False), (100, False)])
+def test_an_epoch_of_ones_own_loop_is_one_pass_over_the_rows(batch_size: int, drop_last: bool) -> None:
+    data = TensorDataset(*(part.repeat_interleave(2, 0) for part in toy_rows(n=48)))  # 96 rows
+    loader = DataLoader(data, batch_size=batch_size, drop_last=drop_last, shuffle=True)
+    loss = CounterfactualLoss(mlp(3, 3).double(), loader if drop_last else data, n_ce=20, generator=eccco(n_steps=1))
+    epochs = []
+    for _ in range(4):
+        for rows, labels in loader:
+            loss(rows, labels)
+        epochs.append(loss.epoch)
+    assert epochs == [1, 2, 3, 4]
+
+
+def test_a_loader_without_a_mini_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="the DataLoader gives no mini-batch; lower its batch_size, or leave out drop"):
+        SMALL.fit(mlp(3, 3).double(), DataLoader(TensorDataset(X, Y), batch_size=500, drop_last=True))
+
+
 class Rows(Dataset[tuple[Tensor, int]]):
     def __init__(self) -> None:
         self.x, self.y = toy_rows()

@@ -10,6 +10,7 @@ from countertrain.testing import check_term
 from countertrain.training.ct import CounterfactualMethod, Pairs, advloss, div, ridge, yloss
 from countertrain.training.method import Blocks, Term, add_up, needs
 from countertrain.training.methods import ar, bl, cd, ct
+from countertrain.training.trainer import CounterfactualTrainer
 
 
 class Lookup(nn.Module):
@@ -177,3 +178,11 @@ def test_a_term_is_left_out_where_a_block_that_it_needs_is_missing() -> None:
     _, values = add_up(ct().terms, Population([Lookup()]), x, y, only_nascent)
     assert list(values) == ["yloss", "advloss"]
     assert values["advloss"].item() == pytest.approx(BY_HAND["advloss"])
+
+
+def test_a_term_that_needs_a_block_which_nobody_makes_is_refused_with_the_nearest() -> None:
+    misspelt = needs("x_ce", "x_pluss")(div)
+    method = CounterfactualMethod({"yloss": (1.0, yloss), "mine": (1.0, misspelt)})
+    x = torch.randn(12, 3)
+    with pytest.raises(ValueError, match="the term 'mine' needs the block 'x_pluss'; did you mean 'x_plus'"):
+        CounterfactualTrainer(method, epochs=1).fit(mlp(3, 2), x, torch.arange(12) % 2)

@@ -75,13 +75,13 @@ NOTHING_OWN = OwnCode()
 
 
 def list_names(kind: str) -> list[str]:
-    """The values that the setting `model`, `objective` or `generator` can have."""
+    """The names that there are of a kind: model, objective, generator, term or encoder."""
     makers, group = KINDS[kind]
     return [*makers, *(name for name in (find_plugins(group) if group else ()) if name not in makers)]
 
 
 def find_maker(kind: str, name: str) -> Callable[..., Any]:
-    """What makes the model, objective or generator of that name."""
+    """What makes the model, objective, generator or encoder of that name, or the term itself."""
     makers, group = KINDS[kind]
     if group is not None and name in find_plugins(group):
         return load_plugin(group, name, taken=makers)  # type: ignore[no-any-return]  # it is looked at there

@@ -16,8 +16,10 @@ from countertrain.search.losses import predict
 from countertrain.search.state import Counterfactuals
 from countertrain.training.method import Blocks, Session, Task, Terms, TermState, blocks_needed, needs
 from countertrain.training.ranks import unshared
+from countertrain.words import suggest
 
 __all__ = [
+    "BLOCKS",
     "CounterfactualMethod",
     "Immature",
     "Pairs",
@@ -30,6 +32,8 @@ __all__ = [
 ]
 
 Immature = Literal["neighbour", "drop"]
+BLOCKS = ("x", "x_ae", "x_ce", "x_plus")
+"""Real rows, nascent counterfactuals, mature ones, and their neighbours."""
 
 
 @needs("x")
@@ -96,6 +100,9 @@ class CounterfactualMethod:
 
     def bind(self, task: Task) -> Session:
         """The method on training rows; REVISE's autoencoder and the like are fitted here."""
+        for name, (_, term) in self.terms.items():
+            for block in blocks_needed({name: (1.0, term)}) - {*BLOCKS}:
+                raise ValueError(f"the term {name!r} needs the block {block!r}; {suggest(block, BLOCKS)}")
         if not self.needs_counterfactuals:
             return Session()
         if self.burn_in and task.n_epochs is None:

@@ -1,10 +1,12 @@
 """A training method as a loss: called on the mini-batches of anybody's loop, and of the trainer's."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from countertrain.constraints import Constraints
 from countertrain.models.kernels import compiled as compile_function
@@ -40,6 +42,13 @@ def make_task(
     return Task(x, y, n_classes, limits, Sampler(y, n_classes, seeds), n_epochs, ranks, compiled)
 
 
+def _count_dropped(reference: Any) -> int:
+    """The rows that a DataLoader leaves out of every pass, because they do not fill a mini-batch."""
+    if not isinstance(reference, DataLoader) or not reference.drop_last or not reference.batch_size:
+        return 0
+    return len(reference.dataset) % reference.batch_size  # type: ignore[arg-type]  # gathered, so it has a length
+
+
 class CounterfactualLoss:
     """The loss of counterfactual training for one's own loop: `loss = ct(x, y); loss.backward(); optimizer.step()`.
 
@@ -73,25 +82,29 @@ class CounterfactualLoss:
             check_dtype(self.model.trainable(), x)
             self.task = make_task(self.model, x, y, constraints=constraints, seed=seed, n_epochs=epochs)
         self.sampler = self.task.sampler
+        self._dropped = _count_dropped(reference)
         self.session = self.objective.bind(self.task)
         self.epoch = 0
         """Epochs begun."""
         self.values: dict[str, Tensor] = {}
         """The terms of the last mini-batch, by name."""
-        self._left = 0  # mini-batches of this epoch
+        self._seen = 0  # rows of this epoch, in one's own loop
         self._last: tuple[Tensor, Tensor] | None = None  # the mini-batch that the model is learning from
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of a mini-batch of rows (b, *shape) and classes (b,), to be differentiated by the model's weights.
 
-        After as many mini-batches as make up the reference rows, the next epoch begins with a new search.
+        After mini-batches with as many rows as the reference has, the next epoch begins with a new search. A method
+        that trains something of its own has its turn at the next call.
         """
         check_rows(x, y, name="mini-batch ", shape=self.task.x.shape[1:])
         if self._last is not None:
             self.session.after_step(self.model, *self._last)
-        if not self._left:
-            self.begin_epoch(max(1, round(len(self.task.x) / len(x))))
-        self._left -= 1
+        if self._seen == 0:
+            self.begin_epoch(math.ceil(len(self.task.x) / len(x)))
+        self._seen += len(x)
+        if self._seen + self._dropped >= len(self.task.x):
+            self._seen = 0
         if torch.is_autocast_enabled(x.device.type):
             torch.clear_autocast_cache()  # the weights have changed since they were cast
         size = len(self.model)
@@ -105,7 +118,6 @@ class CounterfactualLoss:
         """Begin an epoch of so many mini-batches; in one's own loop it begins by itself."""
         self.session.before_epoch(self.model, self.epoch, n_batches)
         self.epoch += 1
-        self._left = n_batches
 
     def slopes(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
         """Total and terms (P,) by name, and the derivatives by the trainable parameters, for rows (P, b, *shape)."""
@@ -126,4 +138,4 @@ class CounterfactualLoss:
             stream.set_state(state[f"stream.{i}"])
         kept = {name.removeprefix("method."): value for name, value in state.items() if name.startswith("method.")}
         self.session.load(kept)
-        self.epoch, self._left, self._last = epoch, 0, None
+        self.epoch, self._seen, self._last = epoch, 0, None

@@ -14,7 +14,20 @@ from countertrain.search.losses import cross_entropy, energy
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.sampler import Sampler
 
-__all__ = ["Block", "Blocks", "Method", "Session", "Task", "Term", "TermState", "Terms", "add_up", "needs", "slopes"]
+__all__ = [
+    "Block",
+    "Blocks",
+    "Method",
+    "Session",
+    "Task",
+    "Term",
+    "TermState",
+    "Terms",
+    "add_up",
+    "blocks_needed",
+    "needs",
+    "slopes",
+]
 
 
 @dataclass(frozen=True, eq=False)

@@ -324,6 +324,8 @@ class CounterfactualTrainer:
 def _check(given: _Fit) -> None:
     """Refuse rows and labels that no model could be trained on."""
     check_rows(given.batches.x, given.batches.y)
+    if not len(given.batches):
+        raise ValueError("the DataLoader gives no mini-batch; lower its batch_size, or leave out drop_last")
     if given.validation is not None:
         check_rows(*given.validation, name="validation ", shape=given.batches.x.shape[1:])
     check_dtype(_parameters(given.modules), given.batches.x)
