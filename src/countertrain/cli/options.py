@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label", "Options",
+    "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
     "Out", "SchemaFile", "SettingsFile", "Target", "Track", "collect_settings", "parse_seeds", "split_names",
 ]  # fmt: skip
 
@@ -34,7 +34,6 @@ Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="Any other setting, e.g. --set tau=0.5; repeatable.")
 ]
 Target = Annotated[str | None, typer.Option(help="The decision that people want.")]
-Options = Annotated[int, typer.Option(help="Options for each person.", min=1, max=10)]
 Out = Annotated[Path | None, typer.Option(help="Folder of the model; named after the settings if left out.")]
 Track = Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")]
 
