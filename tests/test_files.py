@@ -19,6 +19,7 @@ from countertrain.files import (
     new_file,
     new_folder,
     read_tensors,
+    recover_folder,
     write_bytes,
     write_tensors,
     write_text,
@@ -331,3 +332,66 @@ def test_a_folder_that_is_replaced_under_its_lock_may_have_another_writer_afterw
             (folder / "a").write_text("new")
         (tmp_path / "run" / ".lock").write_text("of the next one")
     assert contents(tmp_path / "run") == {"a": "new", ".lock": "of the next one"}
+
+
+# killed between the two renames
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from countertrain.files import locked, new_folder
+
+path, rename = Path(sys.argv[1]), Path.rename
+
+def die(self, to):
+    if to == path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, to)
+
+Path.rename = die
+with locked(path), new_folder(path) as folder:
+    (folder / "a").write_text("new")
+    (folder / "whole").write_text("")
+"""
+
+
+def kill_in_the_swap(path: Path) -> None:
+    """Leave the old folder and the new one under hidden names, as a kill between the renames does."""
+    subprocess.run([sys.executable, "-c", KILL, str(path)], check=False)
+    assert not path.exists()
+    assert len(list(path.parent.iterdir())) == 2
+
+
+def is_whole(folder: Path) -> bool:
+    return (folder / "whole").exists()
+
+
+@pytest.mark.parametrize("new_is_whole", [True, False])
+def test_what_a_kill_between_the_renames_left_is_put_in_place(tmp_path: Path, new_is_whole: bool) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    for name, text in (("a", "old"), ("whole", "")):
+        (path / name).write_text(text)
+    kill_in_the_swap(path)
+    if not new_is_whole:
+        next(folder for folder in tmp_path.iterdir() if (folder / "a").read_text() == "new").joinpath("whole").unlink()
+    recover_folder(path, is_whole)
+    assert (path / "a").read_text() == ("new" if new_is_whole else "old")
+    assert [folder.name for folder in tmp_path.iterdir()] == ["model"]
+    assert not (path / ".lock").exists() or not new_is_whole
+    with locked(path):
+        pass
+
+
+def test_nothing_is_recovered_while_its_writer_lives_or_where_nothing_was_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    kill_in_the_swap(path)
+    moved_away = next(folder for folder in tmp_path.iterdir() if (folder / ".lock").exists())
+    with locked(moved_away):
+        recover_folder(path, is_whole)
+    assert not path.exists()  # its lock file is gone with the writer, as if people had removed the folder
+    recover_folder(path, is_whole)
+    recover_folder(tmp_path / "nowhere" / "model", is_whole)
+    assert not path.exists()
+    assert not (tmp_path / "nowhere").exists()

@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ __all__ = [
     "new_folder",
     "one_sentence",
     "read_tensors",
+    "recover_folder",
     "write_bytes",
     "write_tensors",
     "write_text",
@@ -156,6 +158,27 @@ def new_folder(path: Path) -> Iterator[Path]:
             old.rename(path)
         for left_over in (fresh, old):
             shutil.rmtree(left_over, ignore_errors=True)
+
+
+def recover_folder(path: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Put the newest whole folder in place where a writer was killed between the two renames of `new_folder`.
+
+    That it was killed is known by the lock file in the folder that it had moved away, which nobody holds any more.
+    """
+    path = path.resolve()
+    if path.exists() or not path.parent.is_dir():
+        return
+    hidden = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}")
+    beside = [folder for folder in path.parent.iterdir() if hidden.fullmatch(folder.name)]
+    moved_away = [folder for folder in beside if (folder / LOCK).is_file()]
+    if not moved_away:
+        return
+    with suppress(InUseError), locked(moved_away[0]):  # else its writer is about to put the new one in place
+        whole = [folder for folder in beside if is_whole(folder)]
+        if whole and not path.exists():
+            max(whole, key=lambda folder: (folder not in moved_away, folder.stat().st_mtime)).rename(path)
+            for left_over in beside:
+                shutil.rmtree(left_over, ignore_errors=True)
 
 
 @dataclass(frozen=True)

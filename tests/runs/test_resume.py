@@ -1,5 +1,6 @@
 """A run that was stopped goes on as if it had never been; what must not be mixed is refused."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,60 @@ def test_a_folder_of_others_is_never_written_to(tmp_path: Path, others: list[str
         train(small(), tmp_path, overwrite=overwrite)
     assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(others)
     assert all((tmp_path / name).read_text() == "not ours" for name in others)
+
+
+def table(path: Path, *, flipped: bool = False) -> Settings:
+    """Settings of a small table in a file, of which one cell may be another."""
+    lines = ["age,income,label"] + [
+        f"{20 + i % 40},{i * 7 % 90},{'yes' if i * 7 % 90 > 40 else 'no'}" for i in range(100)
+    ]
+    path.write_text("\n".join([*lines[:-1], "59,1,yes" if flipped else lines[-1]]) + "\n")
+    return Settings.resolve(str(path), {"epochs": 3, "hidden": [4], "n_ce": 10, "n_steps": 2})
+
+
+def test_a_run_of_rows_that_have_changed_since_is_neither_opened_nor_resumed(tmp_path: Path) -> None:
+    settings = table(tmp_path / "t.csv")
+    done, begun = tmp_path / "done", tmp_path / "begun"
+    train(settings, done)
+    killed(settings, begun)
+    assert train(table(tmp_path / "t.csv"), done).folder == done  # the very same rows, written again
+    table(tmp_path / "t.csv", flipped=True)
+    for folder, resume in ((done, False), (done, True), (begun, True), (begun, False)):
+        with pytest.raises(RunError) as error:
+            train(settings, folder, resume=resume)
+        assert str(error.value) == (
+            f"{folder} holds a run of other rows (t.csv has changed since it began); "
+            "choose another folder, or give overwrite=True"
+        )
+    for folder in (done, begun):
+        assert (
+            train(settings, folder, overwrite=True).environment["data"] == train(settings, folder).environment["data"]
+        )
+
+
+def test_a_finished_run_whose_file_is_gone_is_opened_and_said_to_be(tmp_path: Path) -> None:
+    settings, said = table(tmp_path / "t.csv"), list[str]()
+    trained = train(settings, tmp_path / "done")
+    killed(settings, tmp_path / "begun")
+    (tmp_path / "t.csv").unlink()
+    assert train(settings, tmp_path / "done", say=said.append).id == trained.id
+    assert said == [
+        f"there is no file {tmp_path / 't.csv'} any more, so that nothing is compared with it; the finished run is opened"
+    ]
+    with pytest.raises(RunError, match="holds a run with other settings"):
+        train(settings.change(tau=0.6), tmp_path / "done")
+    for folder, how in (("done", {"overwrite": True}), ("begun", {"resume": True}), ("new", {})):
+        with pytest.raises(ValueError, match=r"there is no file .*t\.csv; check the path"):
+            train(settings, tmp_path / folder, **how)
+    assert read_run(tmp_path / "done").id == trained.id
+
+
+def test_a_run_whose_writer_was_killed_while_it_took_its_place_is_found(tmp_path: Path) -> None:
+    trained = train(small(epochs=1), tmp_path / "run")
+    for use in (lambda: read_run(tmp_path / "run"), lambda: train(small(epochs=1), tmp_path / "run")):
+        for name in ("a", "b"):
+            shutil.copytree(tmp_path / "run", tmp_path / f".run.{name * 32}")
+        (tmp_path / f".run.{'b' * 32}" / ".lock").touch()
+        shutil.rmtree(tmp_path / "run")
+        assert use().id == trained.id
+        assert [folder.name for folder in tmp_path.iterdir()] == ["run"]

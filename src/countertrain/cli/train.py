@@ -72,10 +72,9 @@ def train(
     """
     from countertrain.cli.console import console, training_bar
     from countertrain.runs.fitting import warn_if_immature
-    from countertrain.runs.folder import is_finished
     from countertrain.runs.settings import Settings
     from countertrain.runs.track import find_tracker, tracking
-    from countertrain.runs.training import RunError, default_folder
+    from countertrain.runs.training import RunError, default_folder, holds_finished
     from countertrain.runs.training import train as train_run
     from countertrain.training.ranks import Ranks
 
@@ -102,7 +101,7 @@ def train(
     folder = out or default_folder(settings)
     n = len(settings.seeds)
     title = f"{settings.data}, {settings.objective}, {n} model{'s' if n > 1 else ''}"
-    finished_before = is_finished(folder) and not overwrite
+    finished_before = holds_finished(folder) and not overwrite
     tracked = tracking(find_tracker(track), folder, {f"seed-{seed}": settings for seed in settings.seeds})
     try:
         with _plain_warnings(), training_bar(title, settings.epochs) as bar, tracked as show:

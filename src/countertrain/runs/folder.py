@@ -15,7 +15,6 @@ twin/                 the conventional twin, a folder of the same kind
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +22,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from countertrain.files import LOCK, CheckpointError, locked, new_folder, one_sentence, read_tensors, write_tensors
+from countertrain.files import (
+    LOCK,
+    CheckpointError,
+    locked,
+    new_folder,
+    one_sentence,
+    read_tensors,
+    recover_folder,
+    write_tensors,
+)
 from countertrain.runs.about import About, check_labels
 from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, build_constraints, make_models
@@ -35,7 +43,7 @@ from countertrain.tables.encoder import Encoder
 from countertrain.tables.sources.files import read_rows, write_rows
 from countertrain.training.history import EpochRecord, History
 
-__all__ = ["UNFINISHED", "check_place", "is_finished", "read_run", "write_run"]
+__all__ = ["UNFINISHED", "is_finished", "put_in_place", "read_run", "recover_run", "refuse_foreign", "write_run"]
 
 UNFINISHED = "unfinished"
 """The folder inside in which a run lives until it is finished: its checkpoints and settings."""
@@ -59,23 +67,40 @@ def is_finished(path: Path) -> bool:
     return (path / _CHECKSUMS).is_file()
 
 
-def write_run(run: Run, path: Path, *, rows: bool = True, overwrite: bool = False, lock: bool = True) -> Run:
+def recover_run(path: Path) -> None:
+    """Put a run back in its place whose writer was killed in the instant in which it replaced the old one."""
+    recover_folder(path, is_finished)
+
+
+def write_run(run: Run, path: Path, *, rows: bool = True, overwrite: bool = False) -> Run:
     """Write a run into a folder, whole or not at all; `rows=False` leaves out the training rows.
 
-    Nothing but another run is ever overwritten, and only one process at a time writes into a folder; `lock=False` is
-    for one that has it locked already.
+    Nothing but another run is ever overwritten, and only one process at a time writes into a folder.
     """
     path = path.resolve()
     if path.is_file():
         raise FileExistsError(f"{path} is a file; choose another folder")
-    check_place(path, overwrite=overwrite)
+    recover_run(path)
+    refuse_foreign(path)
+    if is_finished(path) and not overwrite:
+        raise FileExistsError(f"{path} holds a trained model already; choose another folder, or give overwrite=True")
     check_labels(run.data.classes)
-    with locked(path) if lock else nullcontext(), new_folder(path) as folder:
-        identity = _fill(run, folder, rows=rows)
-        if run.twin is not None:
-            (folder / _TWIN).mkdir()
-            _fill(run.twin, folder / _TWIN, rows=rows)
-        if (path / _LOGS).is_dir() and not lock:  # those of the training that ends here
+    with locked(path), new_folder(path) as folder:
+        identity = _fill_both(run, folder, rows=rows)
+    return replace(run, folder=path, id=identity)
+
+
+def put_in_place(run: Run, path: Path) -> Run:
+    """Replace whatever the folder holds by the run that was trained there, by the process that has it locked.
+
+    The logs of the training stay.
+    """
+    path = path.resolve()
+    refuse_foreign(path)
+    check_labels(run.data.classes)
+    with new_folder(path) as folder:
+        identity = _fill_both(run, folder, rows=True)
+        if (path / _LOGS).is_dir():
             (path / _LOGS).rename(folder / _LOGS)
     return replace(run, folder=path, id=identity)
 
@@ -107,8 +132,8 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
     )
 
 
-def check_place(path: Path, *, overwrite: bool) -> None:
-    """Refuse to write over anything but a run, and over one unless told to."""
+def refuse_foreign(path: Path) -> None:
+    """Refuse a folder that holds anything but a run, finished or not, and what belongs to one."""
     found = {file.name for file in path.iterdir()} if path.is_dir() else set()
     ours = {*_FILES, _TEST, _TWIN, _CHECKSUMS, *_BESIDE} if _is_ours(path) else {LOCK, UNFINISHED, _LOGS}
     foreign = sorted(found - ours)
@@ -121,8 +146,6 @@ def check_place(path: Path, *, overwrite: bool) -> None:
         raise FileExistsError(_say_what_it_is(path))
     if foreign:
         raise FileExistsError(f"{path} holds {foreign[0]}, which is no part of a trained model; choose another folder")
-    if is_finished(path) and not overwrite:
-        raise FileExistsError(f"{path} holds a trained model already; choose another folder, or give overwrite=True")
 
 
 def _is_ours(path: Path) -> bool:
@@ -133,6 +156,15 @@ def _is_ours(path: Path) -> bool:
         return bool(_parse_checksums((path / _CHECKSUMS).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return False
+
+
+def _fill_both(run: Run, folder: Path, *, rows: bool) -> str:
+    """Write a run and its twin, if it has one; returns its id."""
+    identity = _fill(run, folder, rows=rows)
+    if run.twin is not None:
+        (folder / _TWIN).mkdir()
+        _fill(run.twin, folder / _TWIN, rows=rows)
+    return identity
 
 
 def _fill(run: Run, folder: Path, *, rows: bool) -> str:
@@ -205,6 +237,7 @@ def _read_data(path: Path, about: About, encoder: Encoder) -> Dataset:
 
 def _check_files(path: Path) -> dict[str, str]:
     """Refuse a folder unless all files are there, and as they were written; their checksums."""
+    recover_run(path)
     if not path.is_dir():
         raise CheckpointError(f"there is no folder {path}; give the folder of a trained model")
     if not is_finished(path) or _is_of_old_version(path):

@@ -47,7 +47,7 @@ class Run:
     estimator: Mapping[str, Any] | None = None
     """What the classifier of scikit-learn remembers beside its settings, if it was trained by one."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """Versions and machine of the training."""
+    """Versions and machine of the training, and the fingerprint of its data."""
     folder: Path | None = None
     """Where it was read from or written to."""
     id: str | None = None

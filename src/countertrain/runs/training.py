@@ -5,7 +5,7 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -17,16 +17,24 @@ import torch
 
 from countertrain.files import locked, write_text
 from countertrain.runs.compile_choice import choose_compiled
-from countertrain.runs.folder import UNFINISHED, check_place, is_finished, read_run, write_run
+from countertrain.runs.folder import (
+    UNFINISHED,
+    is_finished,
+    put_in_place,
+    read_run,
+    recover_run,
+    refuse_foreign,
+    write_run,
+)
 from countertrain.runs.measure import Training
 from countertrain.runs.registry import declare_mutability, load_data
 from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings, SettingsError, read_settings
-from countertrain.tables import Dataset
+from countertrain.tables import Dataset, catalogue
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.trainer import Callback
 
-__all__ = ["RunError", "default_folder", "describe_environment", "train"]
+__all__ = ["RunError", "default_folder", "describe_environment", "holds_finished", "train"]
 
 Say = Callable[[str], None]
 
@@ -74,19 +82,25 @@ def train(
     if resume and overwrite:
         raise RunError("a run is either resumed or overwritten; give one of resume=True and overwrite=True")
     if ranks.first:
-        check_place(folder, overwrite=True)
+        recover_run(folder)
+        refuse_foreign(folder)
+    ranks.wait()
+    if not overwrite and holds_finished(folder) and (gone := _find_gone(settings)):
+        say(f"there is no file {gone} any more, so that nothing is compared with it; the finished run is opened")
+        return _open_finished(folder, settings, None, twin=twin)
     data = declare_mutability(settings, load_data(settings))
-    if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):
-        return _open_finished(folder, settings, twin=twin)
+    if not overwrite and holds_finished(folder):
+        return _open_finished(folder, settings, data, twin=twin)
     how = _How(folder, callbacks, compiled, ranks, say)
     with ExitStack() as stack:
         if ranks.first:
             _make_writable(folder)
             stack.enter_context(locked(folder))
         ranks.wait()
-        if not overwrite and is_finished(folder) and not _is_begun(folder / UNFINISHED):  # by another process, just now
-            return _open_finished(folder, settings, twin=twin)
-        _check_begun(folder, settings, resume=resume, overwrite=overwrite)
+        if not overwrite and holds_finished(folder):  # by another process, just now
+            return _open_finished(folder, settings, data, twin=twin)
+        if not overwrite and _is_begun(folder / UNFINISHED):
+            _check_begun(folder, settings, data, resume=resume)
         ranks.wait()  # nobody writes before all have read
         if ranks.first:
             _begin(folder / UNFINISHED, settings, anew=overwrite)
@@ -98,7 +112,7 @@ def train(
             quiet = replace(how, callbacks=())
             run = replace(run, twin=_train_one(settings.change(objective="bl"), data, work, quiet))
         if ranks.first:
-            run = write_run(run, folder, overwrite=True, lock=False)
+            run = put_in_place(run, folder)
         ranks.wait()
     return replace(run, folder=folder)
 
@@ -108,11 +122,21 @@ def _is_begun(work: Path) -> bool:
     return is_finished(work / "done") or any(work.glob("checkpoint*.safetensors"))
 
 
-def _check_begun(folder: Path, settings: Settings, *, resume: bool, overwrite: bool) -> None:
-    """Refuse to go on with an unfinished run of other settings, or without being told to."""
-    if overwrite or not _is_begun(folder / UNFINISHED):
-        return
+def holds_finished(folder: Path) -> bool:
+    """Whether a folder holds a finished run, and none that is on its way to replace it."""
+    return is_finished(folder) and not _is_begun(folder / UNFINISHED)
+
+
+def _find_gone(settings: Settings) -> str | None:
+    """The file that the data should come from, if it is not there any more."""
+    files = [settings.schema_file, None if settings.data in catalogue() else settings.data]
+    return next((file for file in files if file is not None and not Path(file).exists()), None)
+
+
+def _check_begun(folder: Path, settings: Settings, data: Dataset, *, resume: bool) -> None:
+    """Refuse to go on with an unfinished run of other settings or data, or without being told to."""
     _check_same(folder / UNFINISHED / "settings.toml", folder, settings)
+    _check_same_data(_read_environment(folder / UNFINISHED), folder, data)
     if not resume:
         raise RunError(
             f"{folder} holds an unfinished run of these settings; give resume=True to go on with it, or "
@@ -141,10 +165,16 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
     compiled = how.compiled
     if compiled is None:
         compiled = (
-            _began_compiled(work) if begun else choose_compiled(settings, len(data.train.x), data.n_features, how.say)
+            bool(_read_environment(work).get("compiled"))
+            if begun
+            else choose_compiled(settings, len(data.train.x), data.n_features, how.say)
         )
     how.ranks.wait()  # nobody writes before all have read
-    environment = describe_environment() | {"ranks": how.ranks.size, "compiled": compiled}
+    environment = describe_environment() | {
+        "ranks": how.ranks.size,
+        "compiled": compiled,
+        "data": data.fingerprint,
+    }
     if how.ranks.first:
         work.mkdir(exist_ok=True)
         write_text(work / "environment.json", json.dumps(environment, indent=2) + "\n")
@@ -158,9 +188,12 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
     return run
 
 
-def _open_finished(folder: Path, settings: Settings, *, twin: bool) -> Run:
+def _open_finished(folder: Path, settings: Settings, data: Dataset | None, *, twin: bool) -> Run:
+    """The run in a folder, if it is of these settings, and of these data, where they are still there."""
     _check_same(folder / "settings.toml", folder, settings)
     run = read_run(folder)
+    if data is not None:
+        _check_same_data(run.environment, folder, data)
     if twin and run.twin is None and settings.objective != "bl":
         raise RunError(f"{folder} holds this run without a twin; choose another folder, or give overwrite=True")
     return run
@@ -179,10 +212,19 @@ def _check_same(file: Path, folder: Path, settings: Settings) -> None:
             )
 
 
-def _began_compiled(work: Path) -> bool:
-    """How an unfinished run was computed so far."""
+def _check_same_data(environment: Mapping[str, Any], folder: Path, data: Dataset) -> None:
+    """Refuse a run of other rows, unless it does not say of which it is."""
+    if environment.get("data", data.fingerprint) != data.fingerprint:
+        raise RunError(
+            f"{folder} holds a run of other rows ({data.title} has changed since it began); "
+            "choose another folder, or give overwrite=True"
+        )
+
+
+def _read_environment(work: Path) -> dict[str, Any]:
+    """How an unfinished run was computed so far, and on what."""
     path = work / "environment.json"
-    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8")).get("compiled"))
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def _make_writable(folder: Path) -> None:

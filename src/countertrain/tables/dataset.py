@@ -1,7 +1,10 @@
 """A data set as training needs it: three splits in the model's units, and the encoder that leads there and back."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -134,6 +137,17 @@ class Dataset:
     def categories(self) -> tuple[slice, ...]:
         """The one-hot groups among the features; a truth value is a group of one."""
         return self.encoder.categories
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same encoder, classes and rows of all splits, and for no others."""
+        digest = hashlib.sha256(self.encoder.to_json().encode())
+        digest.update(json.dumps([str(label) for label in self.classes]).encode())
+        for split in (self.train, self.validation, self.test):
+            digest.update(f"{tuple(split.x.shape)}".encode())
+            for tensor in (split.x, split.y):
+                digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
 
     def original(self, x: Tensor) -> Tensor:
         """Rows (n, D) with numbers in a person's units; for whole rows of a table, see `encoder.decode`."""
