@@ -466,3 +466,19 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path: Any) -> None:
         quick(settings=tmp_path / "none.toml").fit(X, Y)
     with pytest.raises(ValueError, match=r"unknown setting 'tua'; did you mean 'tau'\?"):
         quick(settings={"tua": 0.5}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("epoch", "did you mean 'epochs'?"),
+        ("lambda_egy", "give it as settings={'lambda_egy': ...}"),
+        ("xyzzy", "there are 'schema', 'settings', "),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_answered_with_what_was_meant(name: str, hint: str) -> None:
+    said = f"CounterfactualClassifier got an unexpected keyword argument '{name}'; {hint}"
+    with pytest.raises(TypeError) as error:
+        CounterfactualClassifier(**{name: 3})
+    assert str(error.value).startswith(said)
+    assert clone(CounterfactualClassifier(epochs=3)).get_params()["epochs"] == 3

@@ -1,5 +1,6 @@
 """What people read when a name, a value or a setting is wrong."""
 
+import re
 import subprocess
 import sys
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+import countertrain
 from countertrain.words import explain_mistakes, list_names, list_phrases, plain, suggest
 
 
@@ -81,3 +83,20 @@ def test_what_pydantic_finds_is_said_in_one_sentence(given: dict[str, Any], said
 def test_words_need_nothing_but_the_standard_library() -> None:
     code = "import sys, countertrain.words\nprint(*{'numpy', 'pydantic', 'torch'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        ("generators", "ecco", "did you mean 'eccco'?"),
+        ("methods", "ctt", "did you mean 'ct'?"),
+        ("penalties", "xyzzy", "there are "),
+        ("rules", "SGDD", "did you mean 'SGD'?"),
+        ("metrics", "acuracy", "did you mean 'accuracy'?"),
+    ],
+)
+def test_a_public_module_answers_a_typo_with_the_nearest_name(module: str, name: str, hint: str) -> None:
+    there = getattr(countertrain, module)
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; {re.escape(hint)}"):
+        getattr(there, name)
+    assert not hasattr(there, "__wrapped__")

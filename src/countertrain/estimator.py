@@ -92,6 +92,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     reference_x_: Tensor | None  # (m, D) encoded training rows, or None where they were not saved
     reference_y_: Tensor | None  # (m,) their classes, as places in classes_
 
+    @fitting.answer_typos
     def __init__(
         self,
         schema: Schema | None = None,

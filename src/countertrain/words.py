@@ -2,10 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-__all__ = ["explain_mistakes", "first_mistake", "list_names", "list_phrases", "plain", "say_mistake", "suggest"]
+__all__ = [
+    "explain_mistakes", "first_mistake", "list_names", "list_phrases", "plain", "refuse_attribute", "say_mistake",
+    "suggest",
+]  # fmt: skip
 
 Mistake = Mapping[str, Any]
 """One of the errors that pydantic lists: type, loc, msg, input, ctx."""
@@ -28,7 +31,19 @@ def suggest(name: object, known: Iterable[object], otherwise: str | None = None)
     """The way out for a name that is not known: the nearest known one, or what there is."""
     names = [str(one) for one in known]
     near = difflib.get_close_matches(str(name), names, n=1)
-    return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {list_names(names)}"
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are {list_names(names)}" if otherwise is None else otherwise
+
+
+def refuse_attribute(module: str, known: Sequence[str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of these public names, whose error has the nearest of them."""
+
+    def refuse(name: str) -> Any:
+        hint = "" if name.startswith("_") else f"; {suggest(name, known)}"  # Python and its tools ask for many of these
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+
+    return refuse
 
 
 def list_names(names: Collection[object], most: int = 12) -> str:

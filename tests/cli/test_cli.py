@@ -143,7 +143,14 @@ def test_evaluate_prints_outcomes_and_writes_records(call, runs: Path) -> None:
 def test_evaluate_against_a_baseline_prints_reductions_with_both_spreads(call, runs: Path) -> None:
     code, out, err = call("evaluate", str(runs / "ct"), "--baseline", str(runs / "bl"), *SMALL)
     assert (code, err) == (0, "")
-    for words in ("CT (2 seeds)", "BL (2 seeds)", "Reduction against the baseline", "sd over training seeds", "IP*"):
+    for words in (
+        "CT (2 seeds)",
+        "BL (2 seeds)",
+        "Reduction against the baseline",
+        "sd over training seeds",
+        "IP*",
+        "tau = 0.95",
+    ):
         assert words in out
 
 
@@ -206,7 +213,10 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("train moons --set tau=2", "setting 'tau' must be less than 1; got 2"),
         ("train moons --set tau", "a setting is given as NAME=VALUE, for example tau=0.5; got 'tau'"),
         ("train moons --set hidden=[-1]", "setting 'hidden' "),
-        ("train moons --immutable x9", "moons has no feature 'x9'; there are 'x1', 'x2'"),
+        ("train moons --immutable x9", "--immutable names 'x9', which is no column of moons; there are 'x1', 'x2'"),
+        ("train moons --increase x11", "--increase names 'x11', which is no column of moons; did you mean 'x1'?"),
+        ("train moons --epochs -1", "--epochs must be at least 0; got -1"),
+        ("train moons --epochs many", "--epochs must be a valid integer; got many"),
         ("train moons --seed 1 --seeds 2,3", "give either --seed or --seeds, not both"),
         ("train moons --seeds a-b", "--seeds takes numbers such as 0-9 or 1,5,7; got 'a-b'"),
         ("train moons --seeds 1,1", "--seeds must name at least one seed, and none twice; got '1,1'"),
@@ -224,8 +234,11 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("bake", "No such command"),
         ("list models", "list shows 'data' or 'settings'; got 'models'"),
         ("evaluate nowhere", "there is no folder nowhere; give the folder of a trained model"),
-        ("evaluate .", ". holds no trained model: it has no checksums.json; make one with: countertrain train"),
-        ("evaluate {runs}/one --rounds 1", "Invalid value for '--rounds'"),
+        (
+            "evaluate .",
+            ". holds no trained model: it has no checksums.json; give one that `save` or `countertrain train`",
+        ),
+        ("evaluate {runs}/one --rounds 1", "--rounds must be at least 2; got 1"),
         ("evaluate {runs}/one --baseline {runs}/circles", "--baseline must be of the same data; "),
         (
             "evaluate {runs}/one --baseline {runs}/bl",
@@ -233,11 +246,15 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ),
         ("explain {runs}/one --row 900", "--row must lie in 0..899, the rows that there are; got 900"),
         ("explain {runs}/one --row -1", "--row must lie in 0..899, the rows that there are; got -1"),
-        ("explain {runs}/one --row 0 --target 7", "target must be one of the classes; got '7'; there are '0', '1'"),
-        ("explain {runs}/three --row 0", "target must be given where there are 3 classes"),
-        ("explain {runs}/one --row 0 --immutable x7", "there is no column 'x7'; there are 'x1', 'x2'"),
+        ("explain {runs}/one --row 0 --target 7", "--target must be one of the classes '0', '1'; got '7'"),
+        ("explain {runs}/three --row 0", "--target must be given where there are 3 classes"),
+        (
+            "explain {runs}/one --row 0 --immutable x7",
+            "--immutable names 'x7', which is no column of the model; there are 'x1', 'x2'",
+        ),
         ("explain {runs}/one --rows nowhere.csv", "there is no file nowhere.csv"),
-        ("explain {runs}/one --options 0", "Invalid value for '--options'"),
+        ("explain {runs}/one --options 0", "--options must be at least 1; got 0"),
+        ("explain {runs}/one --options 11", "--options must be at most 10; got 11"),
         ("explain {runs}/one --row 0 --tau 1", "--tau must lie strictly between 0 and 1; got 1"),
         ("train moons --out {runs}/one", "{runs}/one holds a run with other settings ("),
         ("train moons --resume --overwrite", "a run is either resumed or overwritten; give one of --resume and --over"),

@@ -102,6 +102,13 @@ def test_the_report_is_one_page(folder: Path, tmp_path: Path) -> None:
     assert "<html" in text
     assert "job" in text
     assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "--examples 0" in text
+    assert "n_examples" not in text
+    assert run("report", folder / "m", "--examples", 0, "--out", tmp_path / "none.html") == 0
+    text = (tmp_path / "none.html").read_text()
+    assert "<h3>Examples</h3>" not in text
+    assert "--target …" in text
+    assert "--groups …" in text
 
 
 def test_that_nothing_matures_is_said_in_one_plain_line(
@@ -117,6 +124,16 @@ def test_that_nothing_matures_is_said_in_one_plain_line(
     assert capsys.readouterr().err == ""  # it was said when it was trained
 
 
+def test_what_to_do_next_names_the_decisions_that_people_may_want(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--label", "decision", "--immutable", "age", "--set", "epochs=5", "--twin", "--out", folder / "m"]
+    assert run("train", folder / "loans.csv", *options) == 0
+    out = capsys.readouterr().out
+    assert f"next: countertrain explain {folder / 'm'} --target CLASS" in out
+    assert "CLASS is the decision that people want, one of 'granted', 'refused'" in out
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -127,15 +144,28 @@ def test_that_nothing_matures_is_said_in_one_plain_line(
             "holds a run with other settings (immutable",
         ),
         (["train", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "group them, or predict another column"),
-        (["train", "{}/loans.csv", "--immutable", "agee", "--out", "{}/n"], "did you mean 'age'?"),
-        (["report", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),
+        (
+            ["train", "{}/loans.csv", "--immutable", "agee", "--out", "{}/n"],
+            "--immutable names 'agee', which is no column of loans.csv; did you mean 'age'?",
+        ),
+        (
+            ["report", "{}/m", "--target", "grantd"],
+            "--target must be one of the classes 'granted', 'refused'; got 'grantd'; did you mean 'granted'?",
+        ),
+        (
+            ["report", "{}"],
+            "holds no trained model: it has no checksums.json; give one that `save` or `countertrain train` wrote",
+        ),
         (
             ["explain", "{}/m", "--target", "maybe"],
-            "target must be one of the classes; got 'maybe'; there are 'granted', 'refused'",
+            "--target must be one of the classes 'granted', 'refused'; got 'maybe'",
         ),
         (["serve", "{}/m", "--token-env", "NO_SUCH_TOKEN"], "NO_SUCH_TOKEN, which is not set"),
         (["serve", "{}/m", "--host", "0.0.0.0"], "token"),
-        (["serve", "{}"], "holds no trained model: it has no checksums.json; make one with: countertrain train"),
+        (
+            ["serve", "{}"],
+            "holds no trained model: it has no checksums.json; give one that `save` or `countertrain train` wrote",
+        ),
     ],
 )
 def test_mistakes_are_answered_in_one_line(

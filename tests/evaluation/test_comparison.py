@@ -45,14 +45,26 @@ def test_the_interval_is_of_quantiles_of_differences_over_rounds() -> None:
 
 
 def test_a_star_means_that_the_interval_excludes_zero() -> None:
-    (clear,) = compare(records({0: [1.0, 1.5, 2.0]}), records({0: [3.0, 3.5, 4.5]}), ["ip"])
+    (clear,) = compare(records({0: [1.0, 1.5, 2.0] * 7}), records({0: [3.0, 3.5, 4.5] * 7}), ["ip"])
     assert clear.significant
     assert clear.interval[1] < 0
-    (worse,) = compare(records({0: [3.0, 3.5, 4.5]}), records({0: [1.0, 1.5, 2.0]}), ["ip"])
+    (worse,) = compare(records({0: [3.0, 3.5, 4.5] * 7}), records({0: [1.0, 1.5, 2.0] * 7}), ["ip"])
     assert worse.significant
     assert worse.percent < 0
-    (mixed,) = compare(records({0: [1.0, 3.0, 2.0]}), records({0: [2.0, 2.0, 2.5]}), ["ip"])
+    (mixed,) = compare(records({0: [1.0, 3.0, 2.0] * 7}), records({0: [2.0, 2.0, 2.5] * 7}), ["ip"])
     assert not mixed.significant
+
+
+@pytest.mark.parametrize(("n_rounds", "starred"), [(2, False), (19, False), (20, True)])
+def test_no_star_comes_from_fewer_than_20_rounds(n_rounds: int, starred: bool) -> None:
+    (clear,) = compare(records({0: [1.0] * n_rounds}), records({0: [3.0] * n_rounds}), ["ip"])
+    assert clear.interval[1] < 0
+    assert (clear.n_rounds, clear.significant) == (n_rounds, starred)
+
+
+def test_a_round_without_a_value_does_not_count_towards_a_star() -> None:
+    (clear,) = compare(records({0: [1.0] * 19 + [math.nan]}), records({0: [3.0] * 20}), ["ip"])
+    assert (clear.n_rounds, clear.significant) == (19, False)
 
 
 def test_the_spread_over_seeds_and_the_spread_over_rounds_are_kept_apart() -> None:

@@ -82,7 +82,7 @@ def test_a_summary_has_a_line_for_each_change_and_says_what_is_left_out(small: R
         "  option 2: yes with probability 0.75, cost 1.50",
         "    debt missing -> 0.5",
         "row 1: no (yes has probability 0.12)",
-        "  option 1: not yes with probability 0.12, cost 0.00",
+        "  option 1: yes is not reached: it has probability 0.12, cost 0.00",
         f"    blocked by {EVIL}",
     ]
     assert small.summary(limit=1).splitlines()[-1] == "... and 1 more rows"

@@ -193,7 +193,8 @@ def test_further_options_differ_leave_out_what_mattered_and_are_sorted_by_cost(f
         assert len({str(option.values) for option in options}) == len(options)
         changed = [{change.column for change in option.changes} for option in options]
         assert all(one - other or other - one for one in changed for other in changed if one is not other)
-        short = f"{len(options)} of 3 options: none was found without what matters most in these"
+        whose = "its most effective change" if len(options) == 1 else "their most effective changes"
+        short = f"{len(options)} of 3 options: without {whose}, no further one was found"
         assert explanation.note == (None if len(options) == 3 else short)
 
 
@@ -231,7 +232,7 @@ def test_each_row_may_have_a_target_of_its_own_among_several_classes() -> None:
 @pytest.mark.parametrize(
     ("n_classes", "target", "said"),
     [
-        (2, "grantd", "target must be one of the classes; got 'grantd'; did you mean 'granted'?"),
+        (2, "grantd", "target must be one of the classes 'granted', 'refused'; got 'grantd'; did you mean 'granted'?"),
         (2, ["granted"], "target must be one class, or one per row, 3 of them; got 1"),
         (3, None, "target must be given where there are 3 classes: 'granted', 'refused', 'special'"),
     ],
@@ -242,10 +243,23 @@ def test_a_target_that_is_none_is_refused(n_classes: int, target: Any, said: str
     assert str(error.value) == said
 
 
-@pytest.mark.parametrize("wrong", [{"options": 0}, {"tau": 1.0}, {"n_steps": -1}])
-def test_numbers_without_sense_are_refused(clf: CounterfactualClassifier, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="options must be at least 1, n_steps at least 0, and tau lie strictly"):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"options": 0}, "options must be at least 1; got 0"),
+        ({"tau": 1.0}, "tau must lie strictly between 0 and 1; got 1"),
+        (
+            {"n_steps": -1, "tau": 2},
+            "n_steps must be at least 0; got -1, and tau must lie strictly between 0 and 1; got 2",
+        ),
+    ],
+)
+def test_numbers_without_sense_are_refused_and_only_they_are_named(
+    clf: CounterfactualClassifier, wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError) as error:
         clf.explain(ROWS[:1], **wrong)
+    assert str(error.value) == said
 
 
 class Rule(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 
 from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import Association, Disparity, Estimate, Grouping
-from countertrain.report.findings import Evidence, Finding, list_findings
+from countertrain.report.findings import COMMAND, PYTHON, Evidence, Finding, list_findings
 from loans import loans, quick
 
 PERFORMANCE = Performance(1000, 0.85, 0.84, 0, 0.6, ((500, 100), (50, 350)), (), ece=0.03, brier=0.1)
@@ -72,6 +72,29 @@ def test_probabilities_must_be_honest(evidence: Evidence, ece: float, light: str
     (finding,) = [f for f in found if "probabilities" in f.text]
     assert finding.light == light
     assert f"off by {100 * ece:.1f} percentage points" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("percentiles", "light"), [((100, 100, 99), "warn"), ((100, 100, 3), "look"), ((100, 4, 3), None)]
+)
+def test_advice_that_is_like_no_real_row_is_warned_of(
+    evidence: Evidence, percentiles: tuple[float, ...], light: str | None
+) -> None:
+    table = evidence.recourse.table
+    for valid in (True, False):  # attempts that lead nowhere are no advice
+        told = replace(table, valid=np.full(3, valid), percentile=np.array(percentiles, dtype=float))
+        found = of("recourse", evidence, recourse=replace(evidence.recourse, table=told))
+        typical = [finding for finding in found if "less typical than 95 % of them" in finding.text]
+        assert [finding.light for finding in typical] == ([light] if light and valid else [])
+    unknown = replace(table, valid=np.full(3, True), percentile=np.full(3, np.nan))
+    assert len(of("recourse", evidence, recourse=replace(evidence.recourse, table=unknown))) == 1
+
+
+def test_what_to_ask_for_next_is_said_in_the_words_of_whoever_asked(evidence: Evidence) -> None:
+    unsaid = replace(evidence, target_given=False, groupings=())
+    for door, words in ((PYTHON, ("target=…", "groups=[…]")), (COMMAND, ("--target …", "--groups …"))):
+        said = " ".join(finding.text for finding in list_findings(replace(unsaid, door=door)))
+        assert all(f"make the report again with {word}" in said for word in words)
 
 
 @pytest.mark.parametrize(("n_helped", "light"), [(100, "good"), (90, "look"), (50, "warn")])

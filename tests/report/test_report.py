@@ -380,7 +380,11 @@ def other_schema() -> CounterfactualClassifier:
     [
         ({"groups": ["regin"]}, ValueError, "there is no column 'regin'; did you mean 'region'?"),
         ({"groups": "region"}, TypeError, r"write \['region'\]"),
-        ({"target": "grantd"}, ValueError, "target must be one of the classes; got 'grantd'; did you mean 'granted'"),
+        (
+            {"target": "grantd"},
+            ValueError,
+            "target must be one of the classes 'granted', 'refused'; got 'grantd'; did you mean 'granted'",
+        ),
         ({"n_examples": -1}, ValueError, "n_examples must be at least 0; got -1"),
         ({"baseline": LogisticRegression()}, TypeError, "baseline must be a CounterfactualClassifier; got Logistic"),
         ({"baseline": quick()}, NotFittedError, "not fitted"),

@@ -105,9 +105,10 @@ def test_a_small_table_searches_for_all_of_its_rows() -> None:
 
 
 def test_tau_at_test_time_is_095_or_05_under_constraints_unless_told() -> None:
-    free, bound = settings(tau=0.6), settings(tau=0.6, immutable=["x1"])
-    assert build_protocol(free, rounds=2, individuals=3).tau == 0.95
-    assert build_protocol(bound, rounds=2, individuals=3).tau == 0.5
+    assert build_protocol(settings(tau=0.6), rounds=2, individuals=3).tau == 0.95
+    for way in ("immutable", "increase", "decrease"):
+        bound = settings(tau=0.6, **{way: ["x1"]})
+        assert build_protocol(bound, rounds=2, individuals=3).tau == 0.5
     assert build_protocol(bound, rounds=2, individuals=3, tau=0.7).tau == 0.7
 
 

@@ -346,7 +346,8 @@ def test_a_finished_run_whose_file_is_gone_is_opened_and_said_to_be(tmp_path: Pa
     (tmp_path / "t.csv").unlink()
     assert train(settings, tmp_path / "done", say=said.append).id == trained.id
     assert said == [
-        f"there is no file {tmp_path / 't.csv'} any more, so that nothing is compared with it; the finished run is opened"
+        f"there is no file {tmp_path / 't.csv'} any more, so that nothing is compared with it; "
+        "the finished run is opened"
     ]
     with pytest.raises(RunError, match="holds a run with other settings"):
         train(settings.change(tau=0.6), tmp_path / "done")

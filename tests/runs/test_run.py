@@ -126,7 +126,7 @@ def test_same_settings_have_the_same_default_folder_and_others_another() -> None
 
 
 def test_an_unknown_immutable_feature_is_found_out_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="moons has no feature 'x3'; there are 'x1', 'x2'"):
+    with pytest.raises(ValueError, match="immutable names 'x3', which is no column of moons; there are 'x1', 'x2'"):
         train(small(immutable=["x3"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -142,7 +142,8 @@ def test_a_folder_with_nothing_in_it_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         read_run(tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} holds no trained model: it has no checksums.json; make one with: countertrain train"
+        f"{tmp_path} holds no trained model: it has no checksums.json; "
+        "give one that `save` or `countertrain train` wrote"
     )
 
 

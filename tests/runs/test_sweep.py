@@ -275,7 +275,7 @@ def test_what_would_only_fail_again_is_not_tried_again(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"data": ["mons"]}, "unknown data set 'mons'; did you mean 'moons'?"),
-        ({"fixed": {"immutable": ["x9"]}}, "moons has no feature 'x9'"),
+        ({"fixed": {"immutable": ["x9"]}}, "immutable names 'x9', which is no column of moons"),
     ],
 )
 def test_data_that_are_not_there_are_found_out_before_anything_begins(

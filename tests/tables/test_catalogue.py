@@ -76,13 +76,13 @@ def test_a_feature_stands_for_its_column_and_a_group_for_all_of_its_columns() ->
 def test_an_unknown_feature_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError) as error:
         table().columns(["age", "incomes"])
-    assert str(error.value) == "people has no feature 'incomes'; did you mean 'income'?"
+    assert str(error.value) == "people has no column 'incomes'; did you mean 'income'?"
 
 
 def test_a_feature_like_no_other_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ValueError) as error:
         table().constraints(immutable=["xyzzy"])
-    assert str(error.value) == "people has no feature 'xyzzy'; there are 'age', 'income', 'job'"
+    assert str(error.value) == "people has no column 'xyzzy'; there are 'age', 'income', 'job'"
 
 
 def test_the_inferred_domain_is_of_training_and_validation_rows_only() -> None:

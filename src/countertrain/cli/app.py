@@ -5,13 +5,16 @@ small commands are answered at once.
 """
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from countertrain.words import say_mistake
 
 __all__ = ["app", "main", "run"]
 
@@ -26,7 +29,7 @@ A first tour:
 
   1. the main job, with a report to look at: countertrain demo
   2. a table of your own: countertrain train FILE --label COLUMN --immutable age --twin --out mine
-  3. what people could change: countertrain explain mine --options 2
+  3. what people could change: countertrain explain mine --target CLASS --options 2
   4. quality, warnings, examples: countertrain report mine
   5. the paper's moons, five models and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
   6. how much more plausible they are: countertrain evaluate moons
@@ -62,17 +65,33 @@ def run(commands: typer.Typer, args: Sequence[str] | None, name: str) -> None:
     for command in getattr(parsed, "commands", {"": parsed}).values():
         if command.name not in _COMPUTE_NOTHING:
             command.callback = _set_up_before(command.callback, command.name)
+    given = _spread(sys.argv[1:] if args is None else args)
     try:
-        code = parsed(args=_spread(sys.argv[1:] if args is None else args), standalone_mode=False, prog_name=name)
+        code = parsed(args=given, standalone_mode=False, prog_name=name)
     except Exception as error:
         if hasattr(error, "format_message"):  # a mistake in the use of the command line
             if not error.format_message():  # called without arguments: the help was shown
                 sys.exit(2)
-            _fail(f"{error.format_message()} Try --help.")
+            _fail(_say_misuse(error))
         if os.environ.get("COUNTERTRAIN_DEBUG") or not _says_it_all(error):
             raise
-        _fail(str(error))
+        command = getattr(parsed, "commands", {}).get(given[0] if given else "", parsed)
+        _fail(_name_option(str(error), {option for param in command.params for option in param.opts}))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say_misuse(error: Any) -> str:
+    """What is wrong with the use of the command line; a value that an option cannot have, as all else here says it."""
+    details = getattr(error.__cause__, "errors", None)  # of pydantic, which looks at values
+    if not details or error.param is None:
+        return f"{error.format_message()} Try --help."
+    mistake = details()[0]
+    return f"{error.param.opts[0]} {say_mistake(mistake).split(', ')[0]}; got {mistake['input']}"
+
+
+def _name_option(said: str, options: Collection[str]) -> str:
+    """What Python says of an argument, said of the option of the command, if it has one of that name."""
+    return f"--{said}" if re.match(r"\w+ (must|names) ", said) and f"--{said.split()[0]}" in options else said
 
 
 def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """What people see in the terminal: tables and progress."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,26 +23,22 @@ if TYPE_CHECKING:
 
     from countertrain.demo.proof import PanelResult
     from countertrain.evaluation.comparison import Reduction
+    from countertrain.runs.measure import Scores
     from countertrain.training.history import EpochRecord
     from countertrain.training.trainer import Callback
 
 __all__ = [
-    "REDUCTION_NOTE",
     "console",
     "counting",
     "download_bar",
     "frame_table",
     "panel_table",
-    "reduction_table",
+    "print_reductions",
     "score_table",
     "training_bar",
 ]
 
 console = Console(highlight=False)
-REDUCTION_NOTE = (
-    "± seeds: sd over training seeds. ± rounds: sd over evaluation rounds of one trained pair. "
-    "*: 99 % interval over those rounds excludes 0; it says nothing of other seeds."
-)
 _SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge"}
 
 
@@ -114,28 +110,48 @@ def download_bar() -> Iterator[None]:
             progress.stop()
 
 
-def score_table(title: str, columns: dict[str, "pd.DataFrame"]) -> Table:
+def score_table(title: str, scores: Mapping[str, "Scores"]) -> Table:
     """Outcomes of one or two runs side by side; ± is the standard deviation over training seeds."""
     from countertrain.evaluation.metrics import known
 
     table = Table(title=escape(title), title_justify="left", caption_justify="left")
     table.add_column("outcome")
+    columns = {name: one.table for name, one in scores.items()}
     for name, frame in columns.items():
         table.add_column(f"{name} ({len(frame)} seed{'s' if len(frame) > 1 else ''})", justify="right")
     for name, metric in known().items():
         table.add_row(metric.heading, *(_with_spread(frame[name]) for frame in columns.values()))
+    taus = " and ".join(dict.fromkeys(f"{one.tau:g}" for one in scores.values()))
+    table.caption = f"counterfactuals are searched up to probability tau = {taus}"
     if any(len(frame) > 1 for frame in columns.values()):
-        table.caption = "± standard deviation over training seeds"
+        table.caption += "; ± standard deviation over training seeds"
     return table
 
 
-def reduction_table(reductions: Sequence["Reduction"]) -> Table:
-    """By how many percent implausibility and cost are lower than for the baseline."""
+def print_reductions(reductions: Sequence["Reduction"]) -> None:
+    """By how many percent implausibility and cost are lower than for the baseline, and how to read that."""
+    from countertrain.evaluation.comparison import ENOUGH_ROUNDS
+
+    n_rounds = min((r.n_rounds for r in reductions), default=0)
+    star = "*: the 99 % interval over those rounds excludes 0; it says nothing of other seeds."
+    if n_rounds < ENOUGH_ROUNDS:
+        star = f"No * is given for fewer than {ENOUGH_ROUNDS} rounds; there are {n_rounds}."
+    console.print(_reduction_table(reductions))
+    console.print(
+        "A reduction is the mean over evaluation rounds of 1 - CT / BL of a round, so it differs from that of the two "
+        "columns of means. ± seeds: sd over training seeds. ± rounds: sd over evaluation rounds of one trained pair. "
+        + star,
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def _reduction_table(reductions: Sequence["Reduction"]) -> Table:
     from countertrain.evaluation.metrics import known
 
     table = Table(title="Reduction against the baseline", title_justify="left")
-    for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", ""):
-        table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
+    for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", "excludes 0"):
+        table.add_column(heading, justify="left" if heading in ("metric", "excludes 0") else "right")
     for r in reductions:
         seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
         star = "*" if r.significant else ""

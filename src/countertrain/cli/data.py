@@ -80,20 +80,11 @@ def demo(
     The paper's Figure 1: a linear model on loan-like data, conventional and CT, with and without `age` immutable; and
     five conventional and five CT models of breast cancer, compared.
     """
-    from countertrain.cli.console import (
-        REDUCTION_NOTE,
-        console,
-        counting,
-        panel_table,
-        reduction_table,
-        score_table,
-        training_bar,
-    )
+    from countertrain.cli.console import console, counting, panel_table, print_reductions, score_table, training_bar
     from countertrain.demo.demo import demo as run_demo
 
     done = run_demo(out, watch=training_bar, progress=counting)
     console.print(panel_table(done.panels))
-    console.print(score_table("Breast cancer", {name: s.table for name, s in done.scores.items()}))
-    console.print(reduction_table(done.reductions))
-    console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
+    console.print(score_table("Breast cancer", done.scores))
+    print_reductions(done.reductions)
     console.print(f"report: {done.report}")

@@ -11,7 +11,7 @@ import typer
 
 from countertrain.cli import options
 from countertrain.cli.app import app
-from countertrain.cli.options import split_names
+from countertrain.cli.options import find_columns
 from countertrain.files import write_text
 from countertrain.recourse.defaults import OPTIONS, TAU
 
@@ -47,7 +47,7 @@ def evaluate(
     With a baseline, prints the percentage reductions of the paper's Table 1, with the spread over training seeds beside
     the spread over evaluation rounds.
     """
-    from countertrain.cli.console import REDUCTION_NOTE, console, reduction_table, score_table
+    from countertrain.cli.console import console, print_reductions, score_table
     from countertrain.evaluation.comparison import compare
     from countertrain.runs.folder import read_run
 
@@ -61,11 +61,10 @@ def evaluate(
         name = other.settings.objective.upper()
         mine = judged or run.data.test  # the same rows for both
         scores[name if name not in scores else f"{name} baseline"] = _score(other, rounds, individuals, mine)
-    console.print(score_table(run.data.title, {name: s.table for name, s in scores.items()}))
+    console.print(score_table(run.data.title, scores))
     if other is not None:
         treated, base = scores.values()
-        console.print(reduction_table(compare(treated.records, base.records)))
-        console.print(REDUCTION_NOTE, style="dim", soft_wrap=True)
+        print_reductions(compare(treated.records, base.records))
     console.print(f"[dim]records: {folder / 'records.csv'}[/]", soft_wrap=True)
 
 
@@ -89,9 +88,8 @@ def explain(
     run = read_run(folder)
     people = run.test_rows()[0] if rows is None else read_table(rows)
     people = _choose_rows(people, row)
-    if not 0 < tau < 1:
-        raise ValueError(f"--tau must lie strictly between 0 and 1; got {tau:g}")
-    found = explain(run.decider, people, target, options=n_options, immutable=split_names(immutable), tau=tau)
+    fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
+    found = explain(run.decider, people, target, options=n_options, immutable=fixed, tau=tau)
     numbered = [replace(explanation, row=number) for number, explanation in zip(row or count(), found, strict=False)]
     console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
     if len(found) > _SHOWN:
@@ -111,10 +109,12 @@ def report(
     rows: Labelled = None,
     groups: Annotated[list[str] | None, typer.Option(help="Columns to compare people by: a,b.", metavar="A,B")] = None,
     target: options.Target = None,
+    examples: Annotated[int, typer.Option(help="People to show, by real rows of the test data.", min=0)] = 5,
     out: Annotated[Path | None, typer.Option(help="HTML file; report.html in MODEL if left out.")] = None,
 ) -> None:
     """One HTML page about a model: accuracy, explanations against a conventional model, warnings, examples."""
     from countertrain.cli.console import console
+    from countertrain.report.findings import COMMAND
     from countertrain.report.write import write_report
     from countertrain.runs.folder import read_run
 
@@ -127,8 +127,10 @@ def report(
         labels,
         out or folder / "report.html",
         baseline=None if other is None else other.decider,
-        groups=split_names(groups),
+        groups=find_columns("--groups", groups, people.columns, "the rows"),
         target=target,
+        n_examples=examples,
+        door=COMMAND,
     )
     console.print(f"report: {path}", soft_wrap=True)
 
@@ -181,12 +183,12 @@ def _check_baseline(folder: Path, run: "Run", baseline: Path | None, other: "Run
     units, their_units = ((list(map(str, one.data.classes)), *one.data.encoder.units) for one in (run, other))
     data, their_data = run.settings.data, other.settings.data
     other_data = data != their_data and FRAME not in (data, their_data)
-    fixed, their_fixed = run.settings.immutable, other.settings.immutable
+    ways, their_ways = run.settings.mutability, other.settings.mutability
     n, their_n = len(run.models), len(other.models)
     for name, wrong, mine, theirs in (
         ("be of the same data", other_data, data, their_data),
         ("be trained on the same rows, which give the units", units != their_units, data, their_data),
-        ("have the same immutable features", fixed != their_fixed, fixed, their_fixed),
+        ("let people change the same columns", ways != their_ways, ways, their_ways),
         ("have as many seeds", n != their_n, n, their_n),
     ):
         if wrong:

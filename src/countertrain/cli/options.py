@@ -1,13 +1,17 @@
 """Options that several commands have: one word for one thing, wherever it makes sense."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from countertrain.words import suggest
+
 __all__ = [
     "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
-    "Out", "SchemaFile", "SettingsFile", "Target", "Track", "collect_settings", "parse_seeds", "split_names",
+    "Out", "SchemaFile", "SettingsFile", "Target", "Track", "collect_settings", "find_columns", "parse_seeds",
+    "split_names",
 ]  # fmt: skip
 
 Data = Annotated[
@@ -41,6 +45,15 @@ Track = Annotated[str | None, typer.Option(help="Show the epochs to tensorboard 
 def split_names(given: Columns) -> list[str]:
     """`--immutable a,b --immutable c` as names."""
     return [name.strip() for part in given or () for name in part.split(",") if name.strip()]
+
+
+def find_columns(option: str, given: Columns, known: Iterable[str], where: str) -> list[str]:
+    """The same, where each must be one of the columns that are known."""
+    names, columns = split_names(given), list(map(str, known))
+    for name in names:
+        if name not in columns:
+            raise ValueError(f"{option} names {name!r}, which is no column of {where}; {suggest(name, columns)}")
+    return names
 
 
 def collect_settings(

@@ -12,6 +12,7 @@ from countertrain.cli import options
 from countertrain.cli.app import app
 from countertrain.cli.options import collect_settings, parse_seeds
 from countertrain.files import InUseError
+from countertrain.words import list_names, plain
 
 if TYPE_CHECKING:
     from countertrain.runs.run import Run
@@ -131,6 +132,8 @@ def train(
 
 
 def _print_training(run: "Run", folder: Path) -> None:
+    from rich.markup import escape
+
     from countertrain.cli.console import console
     from countertrain.runs.measure import predictive
 
@@ -149,7 +152,10 @@ def _print_training(run: "Run", folder: Path) -> None:
                 right = predictive(one.models, run.data.test)["accuracy"]
                 console.print(f"accuracy on {len(run.data.test):,} test rows{name}: {sum(right) / len(right):.3f}")
     console.print(f"model: {folder}", soft_wrap=True)
-    console.print(f"[dim]next: countertrain explain {folder}   |   countertrain report {folder}[/]", soft_wrap=True)
+    ways = "   |   ".join(f"countertrain {verb} {folder} --target CLASS" for verb in ("explain", "report"))
+    classes = list_names([plain(label) for label in run.data.classes])
+    console.print(f"[dim]next: {ways}[/]", soft_wrap=True)
+    console.print(f"[dim]CLASS is the decision that people want, one of {escape(classes)}[/]", soft_wrap=True)
 
 
 def _in_words_of_the_command(said: str) -> str:

@@ -8,7 +8,10 @@ import pandas as pd
 
 from countertrain.evaluation.metrics import known
 
-__all__ = ["Reduction", "compare", "over_rounds"]
+__all__ = ["ENOUGH_ROUNDS", "Reduction", "compare", "over_rounds"]
+
+ENOUGH_ROUNDS = 20
+"""Evaluation rounds below which the quantiles of an interval say nothing."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,13 @@ class Reduction:
     treated: float
     baseline: float
     per_seed: tuple[float, ...]
+    n_rounds: int
+    """Rounds in which every pair has a value."""
 
     @property
     def significant(self) -> bool:
-        """The paper's star: the interval excludes 0."""
-        return not self.interval[0] <= 0 <= self.interval[1]
+        """The paper's star: the interval excludes 0, and comes from enough rounds to be one."""
+        return self.n_rounds >= ENOUGH_ROUNDS and not self.interval[0] <= 0 <= self.interval[1]
 
 
 def over_rounds(records: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -70,6 +75,7 @@ def compare(treated: pd.DataFrame, baseline: pd.DataFrame, metrics: Sequence[str
                 treated=float(ours.mean().mean()),
                 baseline=float(theirs.mean().mean()),
                 per_seed=tuple(float(p) for p in percent),
+                n_rounds=int(difference.notna().all(axis=1).sum()),
             )
         )
     return results

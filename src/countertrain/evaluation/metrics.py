@@ -17,6 +17,7 @@ from countertrain.evaluation.divergence import GroupedDivergence
 from countertrain.evaluation.robustness import robust_accuracy
 from countertrain.models.population import Population
 from countertrain.search.losses import predict
+from countertrain.words import refuse_attribute
 
 __all__ = [
     "ROBUST_EPSILON",
@@ -32,6 +33,7 @@ __all__ = [
     "sparsity",
     "validity",
 ]
+__getattr__ = refuse_attribute(__name__, __all__)
 
 ROBUST_EPSILON = 0.1
 """How far an attack may move each feature where one number stands for robustness (metrics `fgsm` and `pgd`)."""

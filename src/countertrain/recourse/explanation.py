@@ -55,8 +55,8 @@ class Option:
 
     def summary(self, target: Any) -> str:
         """A line on the outcome and one line per change."""
-        outcome = str(target) if self.valid else f"not {target}"
-        head = f"{outcome} with probability {self.probability:.2f}, cost {self.cost:.2f}"
+        how = "with" if self.valid else "is not reached: it has"
+        head = f"{target} {how} probability {self.probability:.2f}, cost {self.cost:.2f}"
         reason = [f"  {self.reason}"] if self.reason else []
         return "\n".join([head, *(f"  {change}" for change in self.changes), *reason])
 

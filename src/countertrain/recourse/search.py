@@ -115,11 +115,13 @@ class RecourseSearch:
         sparse: bool = True,
     ) -> list[Recourse]:
         """Recourse for each request; all their rows are searched together. `options` may be one number per row."""
-        if np.min(options, initial=1) < 1 or n_steps < 0 or not 0 < tau < 1:
-            raise ValueError(
-                "options must be at least 1, n_steps at least 0, and tau lie strictly between 0 and 1; "
-                f"got {options}, {n_steps} and {tau:g}"
-            )
+        wrong = {
+            f"options must be at least 1; got {options}": np.min(options, initial=1) < 1,
+            f"n_steps must be at least 0; got {n_steps}": n_steps < 0,
+            f"tau must lie strictly between 0 and 1; got {tau:g}": not 0 < tau < 1,
+        }
+        if any(wrong.values()):
+            raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
         frame = pd.concat([request.frame for request in requests], ignore_index=True)
         target = torch.cat([request.target for request in requests])
         reach = Reach.join([request.reach for request in requests])

@@ -13,7 +13,10 @@ from countertrain.recourse.answer import Recourse
 from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import PROXY, Association, Grouping
 
-__all__ = ["FRAGILE", "HELPED", "MISCALIBRATED", "SENSITIVE", "Evidence", "Finding", "list_findings"]
+__all__ = [
+    "ATYPICAL", "COMMAND", "FRAGILE", "HELPED", "MISCALIBRATED", "PYTHON", "SENSITIVE", "UNLIKE", "Door", "Evidence",
+    "Finding", "list_findings",
+]  # fmt: skip
 
 Light = Literal["warn", "look", "good"]
 MISCALIBRATED = (0.05, 0.1)
@@ -24,6 +27,22 @@ FRAGILE = 0.1
 """Accuracy lost under attack."""
 SENSITIVE = 0.2
 """Share of the decision that comes from immutable columns."""
+ATYPICAL = (0.5, 0.9)
+"""Share of the advice less typical than UNLIKE % of real rows above which it deserves a check, and a warning."""
+UNLIKE = 95
+
+
+@dataclass(frozen=True)
+class Door:
+    """How to ask for another report, in the words of whoever asked for this one."""
+
+    target: str
+    groups: str
+    no_examples: str
+
+
+PYTHON = Door("target=…", "groups=[…]", "n_examples=0")
+COMMAND = Door("--target …", "--groups …", "--examples 0")
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,7 @@ class Evidence:
     """All in the sample, as `fairness.tabulate_people` describes them."""
     associations: tuple[Association, ...]
     groupings: tuple[Grouping, ...]
+    door: Door = PYTHON
 
     @property
     def wanted(self) -> str:
@@ -80,6 +100,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
         _judge_decisions,
         _judge_probabilities,
         _judge_recourse,
+        _judge_typicality,
         _judge_groups,
         _judge_proxies,
         _judge_immutable,
@@ -95,7 +116,7 @@ def _judge_wanted(e: Evidence) -> Iterator[Finding]:
     if not e.target_given:
         text = (
             f"Nobody said which decision people want; this report takes it to be {e.wanted}. "
-            "If it is another one, make the report again with target=…"
+            f"If it is another one, make the report again with {e.door.target}"
         )
         yield Finding("look", text, "method")
 
@@ -133,11 +154,23 @@ def _judge_recourse(e: Evidence) -> Iterator[Finding]:
     yield Finding(light, text + rest, "recourse")
 
 
+def _judge_typicality(e: Evidence) -> Iterator[Finding]:
+    percentile = e.recourse.table.percentile[e.recourse.table.valid]
+    percentile = percentile[~np.isnan(percentile)]  # unknown to a classifier that was saved without its rows
+    share = float((percentile >= UNLIKE).mean()) if len(percentile) else 0.0
+    if share > ATYPICAL[0]:
+        text = (
+            f"{_percent(share)} of the advice asks people to become unlike the real rows that have {e.wanted}: it is "
+            f"less typical than {UNLIKE} % of them, so that the model may be wrong about it."
+        )
+        yield Finding("warn" if share > ATYPICAL[1] else "look", text, "recourse")
+
+
 def _judge_groups(e: Evidence) -> Iterator[Finding]:
     if not e.groupings:
         yield Finding(
             "look",
-            "Groups of people were not compared, because none were named; make the report again with groups=[…].",
+            f"Groups of people were not compared, because none were named; make the report again with {e.door.groups}.",
             "groups",
         )
     for grouping in e.groupings:

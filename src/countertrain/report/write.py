@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import as_text
 from countertrain.recourse.search import explain
 from countertrain.report import audit, fairness
-from countertrain.report.findings import Evidence
+from countertrain.report.findings import PYTHON, Door, Evidence
 from countertrain.report.page import render_page
 from countertrain.tables.labels import find_class
 from countertrain.tables.schema import as_frame, check_names
@@ -42,11 +42,13 @@ def write_report(
     n_examples: int = 5,
     title: str | None = None,
     seed: int = 0,
+    door: Door = PYTHON,
 ) -> Path | str:
     """Judge a classifier by test rows X and their labels y; returns the page as text, or the file it was written to.
 
     `baseline` is a conventionally trained classifier to compare with, `target` what people want (the last class
     if left out); `groups` names the columns of X by which people are compared, whether the model sees them or not.
+    `door` is whose words the page uses for what to ask for next.
     """
     if n_examples < 0:
         raise ValueError(f"n_examples must be at least 0; got {n_examples}")
@@ -55,7 +57,7 @@ def write_report(
     _check_baseline(decider, baseline)
     test = _read_rows(decider, X, y)
     check_names(groups, test.frame.columns)
-    evidence = _gather_evidence(decider, baseline, test, target, groups, seed)
+    evidence = replace(_gather_evidence(decider, baseline, test, target, groups, seed), door=door)
     html = render_page(decider, baseline, evidence, n_examples, title)
     if path is None:
         return html

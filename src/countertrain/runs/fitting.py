@@ -1,9 +1,11 @@
-"""What only a classifier does around a training: rows held out and kept, parameters remembered, and a warning."""
+"""What only a classifier does around a training: rows held out and kept, parameters looked at and remembered."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +20,11 @@ from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Schema
 from countertrain.tables.splits import split_off
 from countertrain.training.history import History
-from countertrain.words import plain
+from countertrain.words import plain, suggest
 
 __all__ = [
     "LOST",
+    "answer_typos",
     "keep_rows",
     "make_dataset",
     "parameters_from_json",
@@ -33,7 +36,25 @@ LOST = "own code"
 """Stands for code that was not given again: no name that a fit would take for one of ours."""
 
 Rows = NDArray[np.int64]
+Init = TypeVar("Init", bound=Callable[..., None])
 _TOO_FEW = 0.05  # of the counterfactuals of an epoch, for the divergence to learn from
+
+
+def answer_typos(init: Init) -> Init:
+    """An `__init__` that says which parameter was meant; scikit-learn still sees the signature that it has."""
+    known = [*signature(init).parameters][1:]
+
+    @wraps(init)
+    def checked(self: object, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                hint = (
+                    f"give it as settings={{{name!r}: ...}}" if name in Settings.model_fields else suggest(name, known)
+                )
+                raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {name!r}; {hint}")
+        init(self, *args, **given)
+
+    return cast(Init, checked)
 
 
 def make_dataset(

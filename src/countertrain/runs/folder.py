@@ -256,7 +256,7 @@ def _say_what_it_is(path: Path) -> str:
         return f"{path} was written by countertrain 0.1, which this version cannot read; train again into a new folder"
     if (path / UNFINISHED).is_dir():
         return f"{path} holds an unfinished run; finish it with: countertrain train ... --resume --out {path}"
-    return f"{path} holds no trained model: it has no {_CHECKSUMS}; make one with: countertrain train"
+    return f"{path} holds no trained model: it has no {_CHECKSUMS}; give one that `save` or `countertrain train` wrote"
 
 
 def _is_of_old_version(path: Path) -> bool:

@@ -109,6 +109,8 @@ class Scores:
     """A row for each model, a column for each metric."""
     records: pd.DataFrame
     """A row for each model, energy weight and round."""
+    tau: float
+    """The probability up to which counterfactuals were searched."""
 
 
 def measure(
@@ -140,7 +142,7 @@ def measure(
     for name, metric in known().items():
         if of_models and metric.of_models is not None:
             table[name] = metric.of_models(population, rows.x, rows.y).tolist()
-    return Scores(table[[name for name in known() if name in table]], records)
+    return Scores(table[[name for name in known() if name in table]], records, protocol.tau)
 
 
 def predictive(models: Sequence[nn.Module], rows: Split) -> dict[str, list[float]]:

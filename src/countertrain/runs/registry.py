@@ -32,6 +32,7 @@ from countertrain.training.ct import CounterfactualMethod, default_n_ce
 from countertrain.training.method import Method
 from countertrain.training.methods import SearchOptions, ar, bl, cd, ct
 from countertrain.training.trainer import CounterfactualTrainer
+from countertrain.words import suggest
 
 if TYPE_CHECKING:
     from countertrain.runs.settings import Settings
@@ -119,7 +120,12 @@ def read_schema(path: Path) -> Schema:
 
 def check_columns(settings: "Settings", data: Dataset) -> None:
     """Refuse columns that the data do not have, before anything begins."""
-    data.columns(list(settings.mutability))
+    known = data.column_names
+    for option in ("immutable", "increase", "decrease"):
+        for name in getattr(settings, option):
+            if name not in known and name not in data.features:
+                table = Path(settings.data).name
+                raise ValueError(f"{option} names {name!r}, which is no column of {table}; {suggest(name, known)}")
 
 
 def declare_mutability(settings: "Settings", data: Dataset) -> Dataset:
@@ -234,7 +240,7 @@ def build_protocol(
     return EvaluationProtocol(
         rounds=rounds,
         individuals=individuals,
-        tau=tau if tau is not None else (0.5 if settings.immutable else 0.95),
+        tau=tau if tau is not None else (0.5 if settings.mutability else 0.95),
         step_size=settings.test_step_size or settings.step_size,
         schedule=settings.energy_schedule,
         rho=settings.energy_square,

@@ -85,11 +85,8 @@ def train(
         recover_run(folder)
         refuse_foreign(folder)
     ranks.wait()
-    if not overwrite and holds_finished(folder) and (gone := _find_gone(settings)):
-        say(f"there is no file {gone} any more, so that nothing is compared with it; the finished run is opened")
-        return _open_finished(folder, settings, None, twin=twin)
-    data = declare_mutability(settings, load_data(settings))
-    if not overwrite and holds_finished(folder):
+    data = _load(settings, opening=not overwrite and holds_finished(folder), say=say)
+    if data is None or (not overwrite and holds_finished(folder)):
         return _open_finished(folder, settings, data, twin=twin)
     how = _How(folder, callbacks, compiled, ranks, say)
     with ExitStack() as stack:
@@ -99,7 +96,7 @@ def train(
         ranks.wait()
         if not overwrite and holds_finished(folder):  # by another process, just now
             return _open_finished(folder, settings, data, twin=twin)
-        if not overwrite and _is_begun(folder / UNFINISHED):
+        if not overwrite:
             _check_begun(folder, settings, data, resume=resume)
         ranks.wait()  # nobody writes before all have read
         if ranks.first:
@@ -127,14 +124,20 @@ def holds_finished(folder: Path) -> bool:
     return is_finished(folder) and not _is_begun(folder / UNFINISHED)
 
 
-def _find_gone(settings: Settings) -> str | None:
-    """The file that the data should come from, if it is not there any more."""
+def _load(settings: Settings, *, opening: bool, say: Say) -> Dataset | None:
+    """The data; None where their file is gone, which does not matter for `opening` a finished run."""
     files = [settings.schema_file, None if settings.data in catalogue() else settings.data]
-    return next((file for file in files if file is not None and not Path(file).exists()), None)
+    gone = [file for file in files if file is not None and not Path(file).exists()]
+    if opening and gone:
+        say(f"there is no file {gone[0]} any more, so that nothing is compared with it; the finished run is opened")
+        return None
+    return declare_mutability(settings, load_data(settings))
 
 
 def _check_begun(folder: Path, settings: Settings, data: Dataset, *, resume: bool) -> None:
     """Refuse to go on with an unfinished run of other settings or data, or without being told to."""
+    if not _is_begun(folder / UNFINISHED):
+        return
     _check_same(folder / UNFINISHED / "settings.toml", folder, settings)
     _check_same_data(_read_environment(folder / UNFINISHED), folder, data)
     if not resume:

@@ -8,8 +8,10 @@ from countertrain.search.space import FeatureSpace, LatentSpace
 from countertrain.search.starts import Around, Factual
 from countertrain.search.state import StateSpace, StepRule
 from countertrain.search.vae import VAE
+from countertrain.words import refuse_attribute
 
 __all__ = ["eccco", "fgsm", "generic", "langevin", "pgd", "revise"]
+__getattr__ = refuse_attribute(__name__, __all__)
 
 
 def generic(

@@ -7,8 +7,10 @@ from torch import Tensor
 
 from countertrain.models.kernels import pick_label
 from countertrain.search.state import SearchState, Slopes
+from countertrain.words import refuse_attribute
 
 __all__ = ["CrossEntropy", "Distance", "Energy", "Escape", "FreeEnergy", "Margin", "ScheduledEnergy", "distance"]
+__getattr__ = refuse_attribute(__name__, __all__)
 
 
 @dataclass(frozen=True)

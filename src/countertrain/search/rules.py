@@ -7,8 +7,10 @@ from torch import Tensor
 
 from countertrain.search.state import Memory
 from countertrain.search.streams import draw_normal
+from countertrain.words import refuse_attribute
 
 __all__ = ["SGD", "Adam", "Langevin", "Sign"]
+__getattr__ = refuse_attribute(__name__, __all__)
 
 
 @dataclass(frozen=True)

@@ -153,14 +153,18 @@ class Dataset:
         """Rows (n, D) with numbers in a person's units; for whole rows of a table, see `encoder.decode`."""
         return self.encoder.unscale(x)
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of the table that the model sees."""
+        return tuple(dict.fromkeys(feature.split("=", 1)[0] for feature in self.features))
+
     def columns(self, names: Sequence[str]) -> list[int]:
         """Places of the named features; the name of a one-hot group stands for all of its columns."""
         places: list[int] = []
         for name in names:
             mine = [i for i, f in enumerate(self.features) if f == name or f.split("=", 1)[0] == name]
             if not mine:
-                known = dict.fromkeys(f.split("=", 1)[0] for f in self.features)
-                raise ValueError(f"{self.name} has no feature {name!r}; {suggest(name, known)}")
+                raise ValueError(f"{self.name} has no column {name!r}; {suggest(name, self.column_names)}")
             places += mine
         return places
 

@@ -76,7 +76,10 @@ def find_class(label: Any, classes: Sequence[Any], *, what: str = "target") -> i
     for known, given in ((labels, wanted), ([str(one) for one in labels], str(wanted))):
         if given in known:
             return known.index(given)
-    raise ValueError(f"{what} must be one of the classes; got {wanted!r}; {suggest(wanted, labels)}")
+    hint = suggest(wanted, labels, "")
+    raise ValueError(
+        f"{what} must be one of the classes {list_names(labels)}; got {wanted!r}{'; ' if hint else ''}{hint}"
+    )
 
 
 def find_targets(target: Any, classes: Sequence[Any], decisions: NDArray[np.int64]) -> NDArray[np.int64]:

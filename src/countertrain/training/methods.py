@@ -6,8 +6,10 @@ from countertrain.models.population import Weight
 from countertrain.search.generator import Generator
 from countertrain.training.ct import CounterfactualMethod, Immature, advloss, div, ridge, yloss
 from countertrain.training.method import Method, Session, Terms
+from countertrain.words import refuse_attribute
 
 __all__ = ["CounterfactualMethod", "Method", "SearchOptions", "Session", "ar", "bl", "cd", "ct"]
+__getattr__ = refuse_attribute(__name__, __all__)
 
 
 class SearchOptions(TypedDict, total=False):
