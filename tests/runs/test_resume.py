@@ -366,3 +366,12 @@ def test_a_run_whose_writer_was_killed_while_it_took_its_place_is_found(tmp_path
         shutil.rmtree(tmp_path / "run")
         assert use().id == trained.id
         assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_training_of_the_twin_is_heard_apart(tmp_path: Path) -> None:
+    seen: dict[str, list[EpochRecord]] = {"first": [], "twin": []}
+    heard = {"callbacks": [seen["first"].append], "twin_callbacks": [seen["twin"].append]}
+    train(small(), tmp_path, twin=True, **heard)  # type: ignore[arg-type]
+    assert [len(records) for records in seen.values()] == [4, 4]
+    assert "div" in seen["first"][0].metrics
+    assert "div" not in seen["twin"][0].metrics

@@ -316,3 +316,12 @@ def test_mistakes_in_ones_own_loop_are_refused_in_one_sentence() -> None:
         CounterfactualLoss(net, (X, Y), burn_in=0.5)
     with pytest.raises(TypeError, match="training rows are a pair"):
         CounterfactualLoss(net, {"x": X})
+
+
+def test_a_task_is_not_given_again_what_it_has() -> None:
+    net = mlp(3, 3).double()
+    task = CounterfactualLoss(net, (X, Y), n_ce=10).task
+    assert CounterfactualLoss(net, task, n_ce=10).task is task
+    for given in ({"constraints": Constraints.of(3)}, {"seed": 3}, {"epochs": 2}):
+        with pytest.raises(TypeError, match=f"^a Task has its own; leave out {next(iter(given))}$"):
+            CounterfactualLoss(net, task, n_ce=10, **given)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from countertrain.constraints import Constraints
+from countertrain.models.architectures import mlp
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.penalties import distance
@@ -276,3 +277,15 @@ def test_parameters_that_no_loss_depends_on_stay_what_they_are() -> None:
     make(objective=bl(), epochs=1, batch_size=10).fit(model, x, (x[:, 0] > 0).long())
     assert torch.equal(model.idle, torch.ones(3))
     assert not torch.equal(model.used.weight, before)
+
+
+def test_terms_of_counterfactuals_are_averaged_over_the_mini_batches_that_had_any() -> None:
+    seen: list[dict[str, float]] = []
+    trainer = CounterfactualTrainer(ct(n_ce=2, generator=eccco(n_steps=2)), epochs=1, batch_size=6)
+    on_batch = [lambda record: seen.append({name: float(value) for name, value in record.values.items()})]
+    told = trainer.fit(mlp(3, 3).double(), *toy_rows(), on_batch=on_batch).records[0].metrics
+    had = [values for values in seen if "ridge" in values]
+    assert (len(seen), len(had)) == (8, 2)
+    for name in ("div", "ridge", "advloss"):
+        assert told[name] == pytest.approx([sum(values[name] for values in had) / 2])
+    assert told["loss"] == pytest.approx([sum(values["loss"] for values in seen) / 8])

@@ -36,6 +36,7 @@ __all__ = [
     "print_reductions",
     "score_table",
     "training_bar",
+    "training_bars",
 ]
 
 console = Console(highlight=False)
@@ -61,20 +62,30 @@ def training_bar(description: str, n_epochs: int) -> Iterator["Callback"]:
 
     Where nobody watches (no terminal), a line every tenth of the way instead.
     """
-    with _progress() as progress:
-        task = progress.add_task(description, total=n_epochs, note="")
+    with training_bars([description], n_epochs) as (bar,):
+        yield bar
 
-        def show(record: "EpochRecord") -> None:
+
+@contextmanager
+def training_bars(descriptions: Sequence[str], n_epochs: int) -> Iterator[list["Callback"]]:
+    """The same for trainings that come one after another; the bar of each is shown once it begins."""
+    with _progress() as progress:
+
+        def watch(description: str, *, visible: bool) -> "Callback":
+            task = progress.add_task(description, total=n_epochs, note="", visible=visible)
+            return lambda record: show(record, description, task)
+
+        def show(record: "EpochRecord", description: str, task: TaskID) -> None:
             note = "  ".join(
                 f"{label} {sum(values) / len(values):.3g}"
                 for name, label in _SHOWN.items()
                 if (values := record.metrics.get(name))
             )
-            progress.update(task, completed=record.epoch, note=note)
+            progress.update(task, completed=record.epoch, note=note, visible=True)
             if progress.disable and record.epoch % max(1, n_epochs // 10) == 0:
                 console.print(f"{description}  epoch {record.epoch}/{n_epochs}  {note}", soft_wrap=True)
 
-        yield show
+        yield [watch(description, visible=i == 0) for i, description in enumerate(descriptions)]
 
 
 @contextmanager

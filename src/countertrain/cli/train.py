@@ -71,7 +71,7 @@ def train(
     Several processes train one large run together, to the same weights up to rounding:
     torchrun --nproc-per-node 2 -m countertrain train ...
     """
-    from countertrain.cli.console import console, training_bar
+    from countertrain.cli.console import console, training_bars
     from countertrain.runs.fitting import warn_if_immature
     from countertrain.runs.settings import Settings
     from countertrain.runs.track import find_tracker, tracking
@@ -105,7 +105,8 @@ def train(
     finished_before = holds_finished(folder) and not overwrite
     tracked = tracking(find_tracker(track), folder, {f"seed-{seed}": settings for seed in settings.seeds})
     try:
-        with _plain_warnings(), training_bar(title, settings.epochs) as bar, tracked as show:
+        bars = training_bars([title, f"{settings.data}, conventional twin"], settings.epochs)
+        with _plain_warnings(), bars as (bar, twin_bar), tracked as show:
             run = train_run(
                 settings,
                 folder,
@@ -113,6 +114,7 @@ def train(
                 resume=resume,
                 overwrite=overwrite,
                 callbacks=[bar, show],
+                twin_callbacks=[twin_bar],
                 compiled=compiled,
                 ranks=Ranks.here(),
                 say=lambda text: typer.echo(f"... {text}", err=True),

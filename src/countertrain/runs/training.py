@@ -68,13 +68,14 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
+    twin_callbacks: Sequence[Callback] = (),
     compiled: bool | None = None,
     ranks: Ranks = ALONE,
     say: Say = lambda text: None,
 ) -> Run:
     """Train the models of these settings into a folder; a finished run is only opened.
 
-    With `twin`, the same is trained conventionally, too; callbacks hear of the first training only. `compiled` as in
+    With `twin`, the same is trained conventionally, too, of which `twin_callbacks` hear. `compiled` as in
     the trainer; None: as an unfinished run began, and a new one where that pays, of which `say` hears
     (`choose_compiled`). Until all is finished, the folder keeps what it held before. All ranks train together; the
     first one writes the files, and they are there at the end.
@@ -106,8 +107,8 @@ def train(
         if twin and settings.objective != "bl":
             say("a conventional twin, to compare with")
             work = folder / UNFINISHED / "twin"
-            quiet = replace(how, callbacks=())
-            run = replace(run, twin=_train_one(settings.change(objective="bl"), data, work, quiet))
+            heard = replace(how, callbacks=twin_callbacks)
+            run = replace(run, twin=_train_one(settings.change(objective="bl"), data, work, heard))
         if ranks.first:
             run = put_in_place(run, folder)
         ranks.wait()

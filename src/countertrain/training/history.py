@@ -27,7 +27,10 @@ class BatchRecord:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Means over one epoch: each loss term, shares and accuracies, a list with one number per model."""
+    """Means over one epoch: each loss term, shares and accuracies, a list with one number per model.
+
+    A term that looks at counterfactuals is averaged over the mini-batches that had any.
+    """
 
     epoch: int
     n_epochs: int

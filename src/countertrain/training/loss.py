@@ -75,6 +75,11 @@ class CounterfactualLoss:
         self.model = as_population(model)
         self.objective = ct(**options) if objective is None else objective
         if isinstance(reference, Task):
+            own = {"constraints": constraints is not None, "seed": seed != 0, "epochs": epochs is not None}
+            if any(own.values()):
+                raise TypeError(
+                    f"a Task has its own; leave out {', '.join(name for name, given in own.items() if given)}"
+                )
             self.task = reference
         else:
             x, y = gather_rows(reference, like=self.model.trainable())

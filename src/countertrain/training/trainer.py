@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -202,8 +202,8 @@ class CounterfactualTrainer:
         return state
 
     # --8<-- [start:algorithm]
-    def _descend(self, state: TrainingState, given: _Fit) -> dict[str, Tensor]:
-        """Algorithm 1, one epoch: every loss term (batches, P) by name."""
+    def _descend(self, state: TrainingState, given: _Fit) -> list[dict[str, Tensor]]:
+        """Algorithm 1, one epoch: for each mini-batch the loss and every term that it had, (P,) by name."""
         loss, parameters, n_batches = state.loss, state.population.trainable(), len(given.batches)
         mini_batches = given.batches.epoch(loss.sampler)
         loss.begin_epoch(n_batches)  # lines 2-6: factuals, targets, counterfactuals, neighbours
@@ -222,9 +222,7 @@ class CounterfactualTrainer:
                 callback(BatchRecord(state.epoch + 1, len(curves), n_batches, values, given.first_model))
         if state.scheduler is not None:
             state.scheduler.step()
-        nothing = torch.zeros_like(curves[0]["loss"])
-        names = dict.fromkeys(name for values in curves for name in values)
-        return {name: torch.stack([values.get(name, nothing) for values in curves]) for name in names}
+        return curves
 
     # --8<-- [end:algorithm]
 
@@ -232,7 +230,7 @@ class CounterfactualTrainer:
         """One epoch: descend, score, and look for what went wrong, model by model."""
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
         curves = self._descend(state, given)
-        metrics = {name: curve.mean(0) for name, curve in curves.items()} | state.loss.session.metrics()
+        metrics = _average(curves) | state.loss.session.metrics()
         metrics |= self._score(state.loss.model, given.batches.x, given.batches.y, "train")
         if given.validation is not None:
             metrics |= self._score(state.loss.model, *given.validation, "validation")
@@ -329,6 +327,12 @@ def _check(given: _Fit) -> None:
     if given.validation is not None:
         check_rows(*given.validation, name="validation ", shape=given.batches.x.shape[1:])
     check_dtype(_parameters(given.modules), given.batches.x)
+
+
+def _average(curves: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Each term (P,) on average over the mini-batches that had it: some may have had no counterfactuals."""
+    names = dict.fromkeys(name for values in curves for name in values)
+    return {name: torch.stack([values[name] for values in curves if name in values]).mean(0) for name in names}
 
 
 def _parameters(modules: Sequence[nn.Module]) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """What goes wrong while training: losses and weights that are not finite, found and named."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,9 +21,9 @@ class NonFiniteLossError(ArithmeticError):
 
 
 def find_non_finite(
-    curves: Mapping[str, Tensor], population: Population, train_loss: Tensor, epoch: int
+    curves: Sequence[Mapping[str, Tensor]], population: Population, train_loss: Tensor, epoch: int
 ) -> dict[int, str]:
-    """Where each model's loss first was NaN or infinite in `curves` (batches, P), or that its weights are so now."""
+    """In which mini-batch each model's loss (P,) first was NaN or infinite, or that its weights are so now."""
     way_out = (
         f"the model keeps its weights of epoch {epoch - 1}; lower the learning rate or lambda_div, or raise lambda_reg"
     )
@@ -32,9 +32,10 @@ def find_non_finite(
     whole.append(torch.isfinite(train_loss))
     broken = f"the weights or their loss are not finite after the last update of epoch {epoch}; {way_out}"
     bad = dict.fromkeys((~torch.stack(whole).all(0)).nonzero().flatten().tolist(), broken)
-    for i in (~torch.isfinite(curves["loss"])).any(0).nonzero().flatten().tolist():
-        batch = int((~torch.isfinite(curves["loss"][:, i])).nonzero()[0])
-        terms = [name for name, curve in curves.items() if name != "loss" and not torch.isfinite(curve[batch, i])]
+    wrong = ~torch.isfinite(torch.stack([values["loss"] for values in curves]))  # (batches, P)
+    for i in wrong.any(0).nonzero().flatten().tolist():
+        batch = int(wrong[:, i].nonzero()[0])
+        terms = [name for name, value in curves[batch].items() if name != "loss" and not torch.isfinite(value[i])]
         said = f"epoch {epoch}, batch {batch + 1}, term {', '.join(terms) or 'loss'}"
         bad[i] = f"the loss is not finite at {said}; {way_out}"
     return bad
