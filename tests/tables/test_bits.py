@@ -16,7 +16,6 @@ EMBEDDED = {
     "circles": "68060fd236e0af6e",
     "moons": "367a48c28cf13242",
     "debt-age": "ea9541cc92d99865",
-    "loans": "?",
     "digits": "ba5f3416bb0a9ce4",
     "breast-cancer": "078548d6a0e31150",
 }

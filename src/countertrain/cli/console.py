@@ -155,15 +155,18 @@ def reduction_table(reductions: Sequence["Reduction"]) -> Table:
 
 def truth_table(job: "Job") -> Table:
     """What advice comes to by the process that the loans come from."""
-    table = Table(title=f"Loans: what {job.n_declined} declined people are told, judged by the truth", title_justify="left")
-    for heading in ("advice of", "promised", "true probability", "more likely than not", "cost", "changes", "possible"):
+    title = f"Loans: what {job.n_declined} declined people are told, judged by the truth"
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    for heading in ("advice of", "promised", "in truth", "likely", "cost", "changes", "possible"):
         table.add_column(heading, justify="left" if heading == "advice of" else "right")
     table.add_row("nobody yet", "", f"{job.before:.2f}", f"{job.repaying_before:.0%}", "", "", "")
     for o in job.first_outcomes:
         truth = (f"{o.promised:.2f}", f"{o.true_probability:.2f}", f"{o.repaying:.0%}")
         table.add_row(o.model, *truth, f"{o.cost:.2f}", f"{o.n_changed:.1f}", f"{o.possible:.0%}")
-    table.caption = f"of repaying; applicants whom CT accepts have {job.accepted:.2f}"
-    table.caption_justify = "left"
+    table.caption = (
+        "promised, in truth: mean probability of repaying, by the model and by the process "
+        f"({job.accepted:.2f} for applicants whom CT accepts); likely: share above one half"
+    )
     return table
 
 

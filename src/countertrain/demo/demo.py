@@ -17,6 +17,8 @@ from countertrain.words import plain
 
 __all__ = ["Demo", "demo"]
 
+_NOTHING = "\N{EN DASH}"
+
 
 @dataclass(frozen=True, eq=False)
 class Demo:
@@ -30,7 +32,7 @@ class Demo:
 def demo(
     folder: Path,
     *,
-    n_people: int = 8000,
+    n_people: int = 6000,
     n_applicants: int = 1500,
     n_told: int = 200,
     watch: Watch,
@@ -55,7 +57,7 @@ def _render(job: Job, panels: Sequence[PanelResult], data: Dataset, folder: Path
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"text": _as_cell, "percent": lambda share: f"{100 * share:.0f} %"}
+    environment.filters |= {"text": _as_cell, "percent": lambda share: f"{100 * share:.0f}\N{NO-BREAK SPACE}%"}
     return environment.get_template("demo.html").render(
         job=job,
         panels=panels,
@@ -66,5 +68,5 @@ def _render(job: Job, panels: Sequence[PanelResult], data: Dataset, folder: Path
 
 
 def _as_cell(value: Any) -> str:
-    """A value of a table in a cell; nothing where it is missing."""
-    return "" if value != value else as_text(plain(value))
+    """A value of a table in a cell; a dash where it is missing."""
+    return _NOTHING if value != value else as_text(plain(value))

@@ -79,24 +79,23 @@ def _draw_boundary(
 
 
 def plot_truth(outcomes: Sequence[Outcome], before: float, accepted: float) -> Figure:
-    """How probable it truly is that people repay once they acted, against what that costs them; a line for each model."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    """The true probability of repaying once people have acted, against what that costs them; a line for each model."""
+    figure = Figure(figsize=(5.4, 3.5), layout="constrained")
     ax = figure.subplots()
     for name, colour, marker in (("conventional", BLUE, "s"), ("CT", ORANGE, "o")):
         mine = [outcome for outcome in outcomes if outcome.model == name]
         costs, truths = [outcome.cost for outcome in mine], [outcome.true_probability for outcome in mine]
         ax.plot(costs, truths, color=colour, marker=marker, ms=6, lw=1.8, label=name)
         for outcome in (mine[0], mine[-1]):
-            ax.annotate(
-                f"{outcome.tau:g}", (outcome.cost, outcome.true_probability), (5, -11), textcoords="offset points",
-                fontsize=8, color=colour,
-            )  # fmt: skip
-    for height, what in ((accepted, "applicants whom CT accepts"), (before, "declined, before the advice")):
+            place = (outcome.cost, outcome.true_probability)
+            ax.annotate(f"{outcome.tau:g}", place, (5, -11), textcoords="offset points", fontsize=8, color=colour)
+    for height, what in ((accepted, "accepted applicants"), (before, "declined, before the advice")):
         ax.axhline(height, color=INK, lw=0.8, ls="--", alpha=0.6)
-        ax.annotate(what, (0.99, height), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-                    ha="right", fontsize=8, color=INK)  # fmt: skip
-    ax.set(xlabel="cost of the advice, mean", ylabel="true probability of repaying, mean", ylim=(0, 1), xlim=(0, None))
-    ax.legend(frameon=False, fontsize=9, loc="center right")
+        ax.annotate(
+            what, (0.01, height), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8
+        )
+    ax.set(xlabel="cost of the advice, mean", ylabel="true probability of repaying", ylim=(0, 1), xlim=(0, None))
+    ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 0.22))
     hide_spines(ax)
     return figure
 

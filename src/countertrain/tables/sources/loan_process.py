@@ -36,6 +36,7 @@ _HOUSING_SHARE = {"rent": 0.3, "own": 0.15, "with family": 0.06}  # of income
 _PURPOSES = {"car": 0.34, "furniture": 0.22, "renovation": 0.2, "education": 0.12, "business": 0.12}
 _AMOUNTS = {"car": 12_000.0, "furniture": 3_500.0, "renovation": 14_000.0, "education": 7_000.0, "business": 19_000.0}
 _RATE = 0.07 / 12  # interest a month
+_WHOLE = ("age", "income", "savings", "debt", "late_payments", "loan_amount", "loan_term")  # numbers, never missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +75,9 @@ def draw(n: int, seed: int) -> People:
     years = np.where(employment == "none", np.nan, np.floor(np.minimum(tenure, age - 16)))
     earning = 0.27 * rng.normal(size=n) + (rng.random(n) < 0.08) * rng.exponential(0.45, n)  # a few earn far more
     income = _earn(employment, years, region, earning)
-    saves = rng.random(n) < _logistic(0.8 + 0.6 * reliability)
-    thrift = saves * np.exp(-1.5 + 0.35 * reliability + 0.02 * (age - 40) + 1.1 * rng.normal(size=n))
-    owes = rng.random(n) < _logistic(0.7 - 0.3 * reliability)
-    debt = _round(owes * income * np.exp(-1.1 - 0.35 * reliability + 0.9 * rng.normal(size=n)))
+    thrift = _draw_thrift(age, reliability, rng)
+    debt = _draw_debt(income, reliability, rng)
     history = _draw_history(age, rng)
-    rate = np.exp(-0.9 - 0.9 * reliability + 0.5 * np.minimum(debt / income, 2)) * rng.gamma(2, 0.5, n)
-    purpose = rng.choice(list(_PURPOSES), n, p=list(_PURPOSES.values()))
-    wanted = _look_up(_AMOUNTS, purpose) * (income / 30_000) ** 0.4 * np.exp(0.5 * rng.normal(size=n))
-    amount = _round(wanted).clip(500, 100_000)
     rows = pd.DataFrame(
         {
             "age": age,
@@ -94,15 +89,11 @@ def draw(n: int, seed: int) -> People:
             "savings": _save(income, thrift),
             "debt": debt,
             "credit_history_years": history,
-            "late_payments": np.where(np.isnan(history), 0, rng.poisson(rate)),
+            "late_payments": _draw_late_payments(history, reliability, debt / income, rng),
             "guarantor": rng.random(n) < _logistic(-1.3 - 0.04 * (age - 35)),
-            "purpose": purpose,
-            "loan_amount": amount,
-            "loan_term": 12 * np.rint(8 * amount / income + 1.5 + rng.normal(size=n)).clip(1, 8),
+            **_draw_loan(income, rng),
         }
-    )
-    whole = ["age", "income", "savings", "debt", "late_payments", "loan_amount", "loan_term"]
-    rows = rows.astype(dict.fromkeys(whole, "int64"))
+    ).astype(dict.fromkeys(_WHOLE, "int64"))
     repaid = rng.random(n) < _repay(rows, reliability)
     return People(rows, repaid, reliability, earning, thrift)
 
@@ -124,8 +115,8 @@ def act(people: People, told: pd.DataFrame) -> pd.DataFrame:
     after = after.assign(age=before["age"], region=before["region"])
     changed = {name: ~_is_same(before[name], after[name]) for name in COLUMNS}
     employment = after["employment"].to_numpy(dtype=object)
-    years = after["years_employed"].fillna(0).clip(upper=after["age"] - 16)
-    years = np.where(employment == "none", np.nan, years)
+    possible = after["years_employed"].fillna(0).clip(upper=after["age"] - 16)
+    years: Numbers = np.where(employment == "none", np.nan, possible)
     moved = changed["employment"] | changed["years_employed"]
     earned = _earn(employment, years, after["region"].to_numpy(), people.earning)
     income = np.where(moved & ~changed["income"], earned, after["income"])
@@ -152,12 +143,12 @@ def _repay(rows: pd.DataFrame, reliability: Numbers) -> Numbers:
     income, debt, term = (rows[name].to_numpy(dtype=np.float64) for name in ("income", "debt", "loan_term"))
     instalment = rows["loan_amount"].to_numpy(dtype=np.float64) * _RATE / (1 - (1 + _RATE) ** -term)  # a month
     kept = 1 - _look_up(_HOUSING_SHARE, rows["housing"])
-    left = income / 12 * kept - _look_up(_LIVING, rows["region"]) - 0.02 * debt  # a month
+    left = income / 12 * kept - _look_up(_LIVING, rows["region"]) - 0.02 * debt - instalment  # a month
     reserve = rows["savings"].to_numpy(dtype=np.float64) / instalment  # months
     steady = np.log1p(rows["years_employed"].fillna(0).to_numpy(dtype=np.float64))
     guaranteed = rows["guarantor"].to_numpy(dtype=np.float64)
-    score = 2.2 * np.tanh((left / instalment - 1.5) / 2) + 0.35 * np.log1p(reserve) + 0.3 * steady
-    return _logistic(-0.6 + score + 1.0 * guaranteed - 0.012 * (term - 36) + 1.0 * reliability)
+    score = 2.4 * np.tanh(left / 600 - 0.4) + 0.35 * np.log1p(reserve) + 0.3 * steady
+    return _logistic(-0.4 + score + guaranteed - 0.01 * (term - 36) + reliability)
 
 
 def _earn(employment: Any, years: Numbers, region: Any, earning: Numbers) -> Numbers:
@@ -177,7 +168,8 @@ def _draw_employment(age: Numbers, reliability: Numbers, rng: np.random.Generato
     none = _logistic(-2.3 - 0.5 * reliability + 0.7 * (age < 25))
     part = none + (1 - none) * 0.2
     full = part + (1 - none) * 0.65
-    return np.array(list(_PAY), dtype=object)[(u > none).astype(int) + (u > part) + (u > full)]
+    place = (u > none).astype(np.int64) + (u > part) + (u > full)
+    return np.asarray(np.array(list(_PAY), dtype=object)[place])
 
 
 def _draw_housing(age: Numbers, income: Numbers, rng: np.random.Generator) -> NDArray[np.object_]:
@@ -186,6 +178,37 @@ def _draw_housing(age: Numbers, income: Numbers, rng: np.random.Generator) -> ND
     own = _logistic(-0.4 + 0.05 * (age - 42) + 1.1 * np.log(income / 30_000))
     u, v = rng.random((2, len(age)))
     return np.where(u < family, "with family", np.where(v < own, "own", "rent")).astype(object)
+
+
+def _draw_thrift(age: Numbers, reliability: Numbers, rng: np.random.Generator) -> Numbers:
+    """(n,) savings as a share of income: many have none, a few have many times their income."""
+    saves = rng.random(len(age)) < _logistic(0.8 + 0.6 * reliability)
+    share = np.exp(-1.5 + 0.35 * reliability + 0.02 * (age - 40) + 1.1 * rng.normal(size=len(age)))
+    return np.where(saves, share, 0.0)
+
+
+def _draw_debt(income: Numbers, reliability: Numbers, rng: np.random.Generator) -> Numbers:
+    """(n,) EUR owed to others: a third owe nothing, a few owe many times their income."""
+    owes = rng.random(len(income)) < _logistic(0.7 - 0.3 * reliability)
+    owed = _round(income * np.exp(-1.1 - 0.35 * reliability + 0.9 * rng.normal(size=len(income))))
+    return np.where(owes, owed, 0.0)
+
+
+def _draw_late_payments(
+    history: Numbers, reliability: Numbers, burden: Numbers, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """(n,) counts: none without a history; more where reliability is low and debts are high."""
+    rate = np.exp(-0.9 - 0.9 * reliability + 0.5 * np.minimum(burden, 2)) * rng.gamma(2, 0.5, len(history))
+    return np.where(np.isnan(history), 0, rng.poisson(rate))
+
+
+def _draw_loan(income: Numbers, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """What for, how much and for how long: (n,) each."""
+    purpose = rng.choice(list(_PURPOSES), len(income), p=list(_PURPOSES.values()))
+    wanted = _look_up(_AMOUNTS, purpose) * (income / 30_000) ** 0.4 * np.exp(0.5 * rng.normal(size=len(income)))
+    amount = _round(wanted).clip(500, 100_000)
+    years = np.rint(8 * amount / income + 1.5 + rng.normal(size=len(income))).clip(1, 8)
+    return {"purpose": purpose, "loan_amount": amount, "loan_term": 12 * years}
 
 
 def _draw_history(age: Numbers, rng: np.random.Generator) -> Numbers:
