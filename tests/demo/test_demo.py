@@ -4,18 +4,20 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from countertrain.cli import main
 from countertrain.demo.demo import Demo, demo
+from countertrain.demo.job import choose_examples
 from countertrain.estimator import load
 from countertrain.recourse.defaults import TAU
 from countertrain.runs.folder import read_run
 from countertrain.runs.profiles import FINAL, PROFILES
 from countertrain.tables.sources.loan_process import COLUMNS, draw, find_broken_rules, true_probability
 
-N_TOLD = 25
+N_TOLD = 60
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, heard: list[str]) -> Demo:
     def progress(title: str) -> AbstractContextManager[Any]:
         return nullcontext(lambda done, total: heard.append(f"{title} {done}/{total}"))
 
-    sizes = {"n_people": 600, "n_applicants": 300, "n_told": N_TOLD}
+    sizes = {"n_people": 600, "n_applicants": 500, "n_told": N_TOLD}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(FINAL["debt-age"], "epochs", 2)
         patch.setitem(PROFILES["table"], "epochs", 15)
@@ -47,7 +49,7 @@ def test_the_demo_leaves_a_table_a_model_with_its_twin_and_applicants_for_every_
     table, applicants = pd.read_csv(folder / "loans.csv"), pd.read_csv(folder / "applicants.csv")
     assert list(table.columns) == [*COLUMNS, "outcome"]
     assert len(table) == done.job.n_rows == 600
-    assert len(applicants) == done.job.n_applicants == 300
+    assert len(applicants) == done.job.n_applicants == 500
     run = read_run(folder / "loans")
     assert run.twin is not None
     assert run.data.schema["age"].mutability == "none"
@@ -56,23 +58,25 @@ def test_the_demo_leaves_a_table_a_model_with_its_twin_and_applicants_for_every_
 
 def test_those_whom_both_models_decline_are_told_and_judged_by_the_truth(done: Demo) -> None:
     folder, job = done.report.parent, done.job
-    run, applicants = read_run(folder / "loans"), draw(300, seed=7)
+    run, applicants = read_run(folder / "loans"), draw(500, seed=7)
     assert run.twin is not None
     models = [load(folder / "loans"), load(folder / "loans").of(run.twin)]
     declined = [model.predict(applicants.rows) == "default" for model in models]
     told = applicants.take((declined[0] & declined[1]).nonzero()[0][:N_TOLD])
     assert job.n_declined == len(told)
     assert job.before == pytest.approx(true_probability(told).mean())
-    frame = models[0].explain(told.rows, "repaid").to_frame()
-    ct = job.first_outcomes[1]
-    truth = true_probability(told.take(frame["row"].to_numpy()), frame[list(COLUMNS)])
-    assert (ct.model, ct.tau) == ("CT", TAU)
-    assert ct.true_probability == pytest.approx(truth.mean())
-    assert ct.repaying == pytest.approx((truth > 0.5).mean())
-    assert ct.possible == pytest.approx(1 - find_broken_rules(frame[list(COLUMNS)]).mean())
-    assert ct.promised == pytest.approx(frame["probability"].mean())
-    assert ct.cost == pytest.approx(frame["cost"].mean())
-    assert ct.n_changed == pytest.approx(frame["n_changed"].mean())
+    for outcome, model in zip(job.first_outcomes, reversed(models), strict=True):
+        frame = model.explain(told.rows, "repaid").to_frame()
+        truth = true_probability(told.take(frame["row"].to_numpy()), frame[list(COLUMNS)])
+        assert outcome.tau == TAU
+        assert outcome.true_probability == pytest.approx(truth.mean())
+        assert outcome.repaying == pytest.approx((truth > 0.5).mean())
+        assert ((truth > 0.4) & (truth < 0.6)).any()  # else another threshold would give the same share
+        assert outcome.possible == pytest.approx(1 - find_broken_rules(frame[list(COLUMNS)]).mean())
+        assert outcome.promised == pytest.approx(frame["probability"].mean())
+        assert outcome.cost == pytest.approx(frame["cost"].mean())
+        assert outcome.n_changed == pytest.approx(frame["n_changed"].mean())
+    assert [outcome.model for outcome in job.first_outcomes] == ["conventional", "CT"]
 
 
 def test_advice_makes_people_repay_and_surer_advice_more_so_at_a_higher_cost(done: Demo) -> None:
@@ -90,6 +94,14 @@ def test_three_people_are_shown_who_are_told_different_things(done: Demo) -> Non
     assert all(told)
     assert len(set(map(tuple, told))) == 3
     assert all(0 < person.before < 1 and 0 < person.after < 1 for person in done.job.people)
+
+
+def test_who_is_told_the_same_as_one_before_is_not_shown(done: Demo) -> None:
+    people = draw(N_TOLD, seed=3)
+    twice = people.take(np.r_[0, np.arange(len(people))])
+    shown = choose_examples(load(done.report.parent / "loans").explain(twice.rows, "repaid"), twice)
+    assert [person.explanation.row for person in shown][:2] != [0, 1]
+    assert shown[1].before == pytest.approx(true_probability(twice)[shown[1].explanation.row])
 
 
 def test_one_sees_how_far_it_is(done: Demo, heard: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -142,6 +143,18 @@ def test_who_finds_a_job_earns_more_and_who_earns_more_saves_more() -> None:
     assert saving.any()
     assert (after["savings"] == 0)[JOBLESS.thrift == 0].all()  # who never saves does not begin to
     assert (true_probability(JOBLESS, after) > true_probability(JOBLESS)).all()
+
+
+def test_who_earns_more_saves_more_and_who_is_told_what_to_save_has_that() -> None:
+    more = PEOPLE.rows["income"] * 2
+    after = act(PEOPLE, tell(PEOPLE, income=more))
+    assert ((after["savings"] - 2 * PEOPLE.rows["savings"]).abs() <= 100).all()  # rounded to hundreds
+    assert (act(PEOPLE, tell(PEOPLE, income=more, savings=50))["savings"] == 50).all()
+
+
+def test_reliability_is_a_cause_that_no_column_holds() -> None:
+    better = replace(PEOPLE, reliability=PEOPLE.reliability + 1)
+    assert (true_probability(better) > true_probability(PEOPLE)).all()
 
 
 def test_what_people_are_told_to_have_is_what_they_have_whatever_would_follow() -> None:

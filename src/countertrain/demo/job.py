@@ -23,7 +23,7 @@ from countertrain.tables.sources.loan_process import People, draw, find_broken_r
 from countertrain.tables.sources.loans import LABEL, SCHEMA, name_outcomes
 from countertrain.training.trainer import Callback
 
-__all__ = ["Job", "Outcome", "Person", "Watch", "advise_applicants", "train_both"]
+__all__ = ["Job", "Outcome", "Person", "Watch", "advise_applicants", "choose_examples", "train_both"]
 
 Watch = Callable[[str, int], AbstractContextManager[Callback]]
 """Title and number of epochs of a training -> a context with a callback that shows how far it is."""
@@ -122,7 +122,7 @@ def advise_applicants(
         accepted=float(true_probability(applicants)[accepts["CT"]].mean()),
         accuracy={name: float((said == applicants.repaid).mean()) for name, said in accepts.items()},
         outcomes=[_judge(name, tau, recourse, told) for (name, tau), recourse in found.items()],
-        people=_show(found["CT", TAU], told),
+        people=choose_examples(found["CT", TAU], told),
     )
 
 
@@ -171,7 +171,7 @@ def _told_rows(recourse: Recourse, people: People) -> pd.DataFrame:
     return rows.astype(people.rows.dtypes.to_dict())
 
 
-def _show(recourse: Recourse, people: People) -> list[Person]:
+def choose_examples(recourse: Recourse, people: People) -> list[Person]:
     """The first people who differ in what they are told."""
     before, after = true_probability(people), true_probability(people, _told_rows(recourse, people))
     shown: dict[tuple[str, ...], Person] = {}

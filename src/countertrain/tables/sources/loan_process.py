@@ -113,7 +113,7 @@ def act(people: People, told: pd.DataFrame) -> pd.DataFrame:
     before = people.rows
     after = told[list(COLUMNS)].reset_index(drop=True).astype(before.dtypes.to_dict())
     after = after.assign(age=before["age"], region=before["region"])
-    changed = {name: ~_is_same(before[name], after[name]) for name in COLUMNS}
+    changed = before.ne(after)  # also where both are missing: to no effect, since the equations give what there was
     employment = after["employment"].to_numpy(dtype=object)
     possible = after["years_employed"].fillna(0).clip(upper=after["age"] - 16)
     years: Numbers = np.where(employment == "none", np.nan, possible)
@@ -215,12 +215,6 @@ def _draw_history(age: Numbers, rng: np.random.Generator) -> Numbers:
     """(n,) years since the first credit; NaN: never had one."""
     never = rng.random(len(age)) < _logistic(-2.2 - 0.06 * (age - 35))
     return np.where(never, np.nan, np.floor((age - 18) * rng.beta(2.5, 1.2, len(age))))
-
-
-def _is_same(before: "pd.Series[Any]", after: "pd.Series[Any]") -> NDArray[np.bool_]:
-    """(n,), whether a value is what it was; missing and missing are the same."""
-    both_missing = before.isna().to_numpy() & after.isna().to_numpy()
-    return np.asarray(before.to_numpy(dtype=object) == after.to_numpy(dtype=object), dtype=bool) | both_missing
 
 
 def _check_told(people: People, told: pd.DataFrame) -> None:
