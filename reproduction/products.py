@@ -156,7 +156,7 @@ PRODUCTS: dict[str, Product] = {
     "table1-neighbours": _profile("neighbours", "Table 1, nearest of 16 neighbours and 128 units", TABULAR),
     "table1-tuned": _profile("tuned", "Table 1, settings tuned on validation rows", tuple(TUNED)),
     "figure-poc": Product(
-        "The idea on loan-like data (Figure 1)", lambda d, p, e: [], _render_idea, ("ls",), others=False
+        "The idea on debt and age (Figure 1)", lambda d, p, e: [], _render_idea, ("ls",), others=False
     ),
     "figure-robustness": Product(
         "Accuracy under FGSM and PGD",

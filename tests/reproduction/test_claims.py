@@ -109,14 +109,14 @@ def test_a_linear_model_relies_less_on_a_protected_feature(monkeypatch: pytest.M
     Without protection means two things, and both must come out worse: training as if the feature could change, and
     holding it fixed in the search only, which is what the proof is about.
     """
-    protected = load("loans").columns(["age"])[0]
-    _, models, history = trained("loans", "ct", ("age",))
+    protected = load("debt-age").columns(["age"])[0]
+    _, models, history = trained("debt-age", "ct", ("age",))
     with_protection = relative_weights(models, protected)
-    free = relative_weights(trained("loans", "ct")[1], protected)
+    free = relative_weights(trained("debt-age", "ct")[1], protected)
     monkeypatch.setattr(ct_module, "pair_up", lambda found, y, x_plus, _, how: pair_up(found, y, x_plus, None, how))
-    unprotected = relative_weights(trained.__wrapped__("loans", "ct", ("age",))[1], protected)
+    unprotected = relative_weights(trained.__wrapped__("debt-age", "ct", ("age",))[1], protected)
     print(f"age / debt: {with_protection}, free {free}, unprotected {unprotected}")  # noqa: T201
     assert (with_protection < 0.8 * free).all()
     assert (with_protection < 0.8 * unprotected).all()
     assert min(history["mature"][-1]) > 0.5  # else there was nothing to protect
-    assert accuracy("loans", "ct", ("age",)) >= 0.9
+    assert accuracy("debt-age", "ct", ("age",)) >= 0.9

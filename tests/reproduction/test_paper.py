@@ -118,7 +118,7 @@ def test_the_table_of_accuracies_says_what_ct_loses(place: Place) -> None:
 
 
 def test_figure_1_is_drawn_from_four_linear_models(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FINAL["loans"], "epochs", 3)
+    monkeypatch.setitem(FINAL["debt-age"], "epochs", 3)
     paths = PRODUCTS["figure-poc"].render(["ls"], place, TINY)
     assert {path.name for path in paths} == {"figure-poc.png", "figure-poc.svg"}
     assert len(list((place.runs / "poc").iterdir())) == 4

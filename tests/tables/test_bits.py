@@ -15,7 +15,7 @@ EMBEDDED = {
     "ol": "36df49c93bee4469",
     "circles": "68060fd236e0af6e",
     "moons": "367a48c28cf13242",
-    "loans": "ea9541cc92d99865",
+    "debt-age": "ea9541cc92d99865",
     "digits": "ba5f3416bb0a9ce4",
     "breast-cancer": "078548d6a0e31150",
 }
@@ -48,7 +48,7 @@ def test_a_data_set_from_files_has_not_changed_by_a_bit(name: str, monkeypatch: 
     assert digest(name) == FROM_FILES[name]
 
 
-@pytest.mark.parametrize("name", ["ls", "loans", "digits", "breast-cancer"])
+@pytest.mark.parametrize("name", ["ls", "debt-age", "loans", "digits", "breast-cancer"])
 def test_the_test_rows_in_peoples_units_are_those_in_the_models(name: str) -> None:
     data = load(name)
     assert data.test_frame is not None

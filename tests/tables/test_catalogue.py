@@ -10,7 +10,7 @@ from countertrain.tables import Dataset, Split, catalogue, load
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Categorical, Numeric, Schema
 
-EMBEDDED = ("ls", "ol", "circles", "moons", "loans", "breast-cancer", "digits")
+EMBEDDED = ("ls", "ol", "circles", "moons", "debt-age", "loans", "breast-cancer", "digits")
 
 
 def table() -> Dataset:
@@ -56,7 +56,7 @@ def test_an_unknown_data_set_is_refused_with_the_nearest_name() -> None:
 def test_a_data_set_like_no_other_is_refused_with_all_names() -> None:
     with pytest.raises(ValueError) as error:
         load("xyzzy")
-    names = ", ".join(map(repr, [*catalogue()][:12]))
+    names = ", ".join(map(repr, [*catalogue()][:13]))
     assert str(error.value) == f"unknown data set 'xyzzy'; there are {names}, or the path of a CSV or Parquet file"
 
 

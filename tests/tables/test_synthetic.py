@@ -29,7 +29,7 @@ def test_a_set_has_3000_training_600_validation_and_900_test_rows(name: str) -> 
     assert (len(data.train), len(data.validation), len(data.test)) == (3000, 600, 900)
 
 
-@pytest.mark.parametrize("name", [*SETS, "loans"])
+@pytest.mark.parametrize("name", [*SETS, "debt-age"])
 def test_both_classes_are_half_of_every_split(name: str) -> None:
     data = load(name)
     for split in (data.train, data.validation, data.test):
@@ -117,8 +117,8 @@ def test_rows_are_in_raw_units_as_float32_with_int64_classes(name: str) -> None:
     assert (data.features, data.classes, data.protected) == (("x1", "x2"), ("0", "1"), ("x1",))
 
 
-def test_the_loans_have_two_named_features_and_protect_age() -> None:
-    data = load("loans")
+def test_the_debts_and_ages_of_figure_1_are_two_named_features_of_which_age_is_protected() -> None:
+    data = load("debt-age")
     assert (data.features, data.protected) == (("debt", "age"), ("age",))
     provided = data.train.x[data.train.y == data.classes.index("loan provided")].mean(0)
     withheld = data.train.x[data.train.y == data.classes.index("loan withheld")].mean(0)

@@ -21,6 +21,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from countertrain.demo.job import Job
     from countertrain.demo.proof import PanelResult
     from countertrain.evaluation.comparison import Reduction
     from countertrain.runs.measure import Scores
@@ -37,6 +38,7 @@ __all__ = [
     "score_table",
     "training_bar",
     "training_bars",
+    "truth_table",
 ]
 
 console = Console(highlight=False)
@@ -178,9 +180,26 @@ def _reduction_table(reductions: Sequence["Reduction"]) -> Table:
     return table
 
 
+def truth_table(job: "Job") -> Table:
+    """What advice comes to by the process that the loans come from."""
+    title = f"Loans: what {job.n_declined} declined people are told, judged by the truth"
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    for heading in ("advice of", "promised", "in truth", "likely", "cost", "changes", "possible"):
+        table.add_column(heading, justify="left" if heading == "advice of" else "right")
+    table.add_row("nobody yet", "", f"{job.before:.2f}", f"{job.repaying_before:.0%}", "", "", "")
+    for o in job.first_outcomes:
+        truth = (f"{o.promised:.2f}", f"{o.true_probability:.2f}", f"{o.repaying:.0%}")
+        table.add_row(o.model, *truth, f"{o.cost:.2f}", f"{o.n_changed:.1f}", f"{o.possible:.0%}")
+    table.caption = (
+        "promised, in truth: mean probability of repaying, by the model and by the process "
+        f"({job.accepted:.2f} for applicants whom CT accepts); likely: share above one half"
+    )
+    return table
+
+
 def panel_table(panels: Sequence["PanelResult"]) -> Table:
     """Figure 1 in numbers."""
-    table = Table(title="Loans: a linear model, rejected applicants explained", title_justify="left")
+    table = Table(title="Figure 1: a linear model of debt and age, rejected applicants explained", title_justify="left")
     for heading in ("panel", "weight of age / debt", "IP", "cost", "validity", "accuracy"):
         table.add_column(heading, justify="left" if heading == "panel" else "right")
     for p in panels:

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from countertrain.evaluation.comparison import Reduction
+from countertrain.demo.job import Outcome
 from countertrain.plots import BLUE, GREEN, INK, ORANGE, hide_spines
 
-__all__ = ["Panel", "embed", "plot_panels", "plot_reductions"]
+__all__ = ["Panel", "embed", "plot_panels", "plot_truth"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +78,25 @@ def _draw_boundary(
         ax.plot(-(b * ys + panel.offset) / a, ys, color=GREEN, lw=2, zorder=2)
 
 
-def plot_reductions(results: Sequence[Reduction], labels: Sequence[str]) -> Figure:
-    """Percentage reductions, a dot for each training seed and a bar for their mean."""
-    figure = Figure(figsize=(6.4, 0.62 * len(results) + 1.0), layout="constrained")
+def plot_truth(outcomes: Sequence[Outcome], before: float, accepted: float) -> Figure:
+    """The true probability of repaying once people have acted, against what that costs them; a line for each model."""
+    figure = Figure(figsize=(5.4, 3.5), layout="constrained")
     ax = figure.subplots()
-    for i, r in enumerate(results):
-        ax.barh(i, r.percent, color=ORANGE if r.percent >= 0 else BLUE, alpha=0.55, height=0.55)
-        ax.scatter(r.per_seed, [i] * len(r.per_seed), s=18, color=INK, zorder=3)
-    ax.axvline(0, color=INK, lw=0.8)
-    ax.set_yticks(range(len(results)), list(labels))
-    ax.invert_yaxis()
-    ax.set_xlabel("reduction against conventional training (%), a dot for each training seed")
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(left=False)
+    for name, colour, marker in (("conventional", BLUE, "s"), ("CT", ORANGE, "o")):
+        mine = [outcome for outcome in outcomes if outcome.model == name]
+        costs, truths = [outcome.cost for outcome in mine], [outcome.true_probability for outcome in mine]
+        ax.plot(costs, truths, color=colour, marker=marker, ms=6, lw=1.8, label=name)
+        for outcome in (mine[0], mine[-1]):
+            place = (outcome.cost, outcome.true_probability)
+            ax.annotate(f"{outcome.tau:g}", place, (5, -11), textcoords="offset points", fontsize=8, color=colour)
+    for height, what in ((accepted, "accepted applicants"), (before, "declined, before the advice")):
+        ax.axhline(height, color=INK, lw=0.8, ls="--", alpha=0.6)
+        ax.annotate(
+            what, (0.01, height), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8
+        )
+    ax.set(xlabel="cost of the advice, mean", ylabel="true probability of repaying", ylim=(0, 1), xlim=(0, None))
+    ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 0.22))
+    hide_spines(ax)
     return figure
 
 

@@ -1,6 +1,6 @@
-"""The paper's Figure 1: a linear model on loan-like data, conventional and CT, with and without `age` immutable."""
+"""The paper's Figure 1: a linear model of debt and age, conventional and CT, with and without `age` immutable."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from countertrain.demo.figures import Panel, plot_panels
+from countertrain.demo.job import Watch
 from countertrain.evaluation.metrics import Implausibility, cost, validity
 from countertrain.runs.registry import build_constraints
 from countertrain.runs.run import Run
@@ -21,10 +22,9 @@ from countertrain.tables import Dataset
 from countertrain.training.history import EpochRecord
 from countertrain.training.trainer import Callback
 
-__all__ = ["PanelResult", "Watch", "figure_1", "proof_of_concept"]
+__all__ = ["PanelResult", "figure_1", "proof_of_concept"]
 
 _SHOWN = 40  # counterfactuals drawn in a panel
-Watch = Callable[[str, int], AbstractContextManager[Callback]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,9 @@ def proof_of_concept(folder: Path, *, watch: Watch = _watch_nothing) -> tuple[li
         ("(d) CT, age immutable", "ct", ("age",)),
     ):
         name = "-".join((objective, *immutable))
-        settings = Settings.resolve("loans", {"objective": objective, "immutable": immutable})
-        with watch(f"loans, {name}", settings.epochs) as callback:
-            run = train(settings, folder / f"loans-{name}", overwrite=True, callbacks=[callback])
+        settings = Settings.resolve("debt-age", {"objective": objective, "immutable": immutable})
+        with watch(f"Figure 1, {name}", settings.epochs) as callback:
+            run = train(settings, folder / f"debt-age-{name}", overwrite=True, callbacks=[callback])
         panels.append(_explain_rejected(run, title))
     return panels, run.data
 

@@ -40,7 +40,7 @@ FINAL: dict[str, dict[str, Any]] = {
     "credit": {"tau": 0.5, "lambda_reg": 0.25, "n_ce": 5000, "batch_size": 1000},
     "gmsc": {"tau": 0.5, "lambda_reg": 0.5, "n_ce": 5000, "batch_size": 1000},
     "mnist": {"tau": 0.5, "lambda_reg": 0.01, "n_ce": 5000, "batch_size": 1000},
-    "loans": {"model": "linear", "epochs": 50, "tau": 0.5, "lambda_reg": 0.25},
+    "debt-age": {"model": "linear", "epochs": 50, "tau": 0.5, "lambda_reg": 0.25},
     "breast-cancer": {},
     "digits": {},
 }

@@ -16,11 +16,12 @@ from countertrain.tables.sources.files import is_table, read_table, short_name
 from countertrain.tables.sources.folder import open_folder
 from countertrain.tables.sources.frames import breast_cancer, from_frame
 from countertrain.tables.sources.images import digits, mnist
-from countertrain.tables.sources.paper import TABLES, table
+from countertrain.tables.sources.loans import TITLE, draw_table, loans
+from countertrain.tables.sources.paper import TABLES, table, table_frame
 from countertrain.tables.sources.synthetic import SYNTHETIC, make
 from countertrain.words import list_names, suggest
 
-__all__ = ["ENTRY_POINTS", "catalogue", "load"]
+__all__ = ["ENTRY_POINTS", "catalogue", "load", "load_frame"]
 
 ENTRY_POINTS = "countertrain.datasets"
 """The entry points under which other packages offer data sets: callables that take `data_seed` by name."""
@@ -34,6 +35,7 @@ _LOADERS: dict[str, tuple[str, _Loader]] = {
     **{name: (title, partial(make, name)) for name, (title, _, _) in SYNTHETIC.items()},
     **{name: (spec.title, partial(table, name)) for name, spec in TABLES.items()},
     "mnist": ("MNIST, handwritten digits of 28 x 28 pixels", mnist),
+    "loans": (TITLE, loans),
     "breast-cancer": ("Breast cancer (Wisconsin), 30 features", breast_cancer),
     "digits": ("Handwritten digits, 8 x 8 pixels", digits),
 }
@@ -67,12 +69,14 @@ def load(
     if is_table(path) and name not in _LOADERS and name not in plugins and not path.is_dir():
         title = path.name
         return from_frame(read_table(path), name=short_name(path), title=title, fit_encoder=fit_encoder, **options)
-    if fit_encoder != Encoder.fit:
+    if fit_encoder != Encoder.fit and name != "loans":
         raise ValueError(
             f"{name} has an encoder of its own, and another one can be given for tables only; leave it out"
         )
     if name in _LOADERS or name in plugins:
-        if schema is not None and name in TABLES:
+        if name == "loans":
+            data = loans(data_seed=data_seed, schema=schema, fit_encoder=fit_encoder)
+        elif schema is not None and name in TABLES:
             data = table(name, data_seed=data_seed, schema=schema)
         else:
             _refuse_schema(name, schema)
@@ -86,6 +90,15 @@ def load(
     known = [*_LOADERS, *plugins]
     there = f"there are {list_names(known, len(known))}, or the path of a CSV or Parquet file"
     raise ValueError(f"unknown data set {name!r}; {suggest(name, known, there)}")
+
+
+def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+    """The rows of a named table in people's units, with names for codes, and the class of each row by name."""
+    if name == "loans":
+        return draw_table()
+    if name not in TABLES:
+        raise ValueError(f"{name!r} is not the name of a table; there are {list_names([*TABLES, 'loans'])}")
+    return table_frame(name)
 
 
 def _refuse_schema(name: str, schema: Schema | None) -> None:

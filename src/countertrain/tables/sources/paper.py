@@ -14,9 +14,8 @@ from countertrain.tables.dataset import Dataset
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.downloads import DataFileError, fetch, find, unzip
 from countertrain.tables.splits import hold_out
-from countertrain.words import list_names
 
-__all__ = ["TABLES", "load_frame", "table"]
+__all__ = ["TABLES", "table", "table_frame"]
 
 _VALIDATION = 1000
 _BALANCING_SEED = 2025
@@ -81,10 +80,8 @@ def table(name: str, *, data_seed: int = 42, schema: Schema | None = None) -> Da
     )
 
 
-def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
-    """The rows of a named table in people's units, with names for codes, and the class of each row by name."""
-    if name not in TABLES:
-        raise ValueError(f"{name!r} is not the name of a table; there are {list_names(TABLES)}")
+def table_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+    """The rows of a table in people's units, with names for codes, and the class of each row by name."""
     return _name_codes(TABLES[name], _find_rows(TABLES[name])[0])
 
 

@@ -1,4 +1,4 @@
-"""The paper's four synthetic data sets, and the loan-like data of its Figure 1."""
+"""The paper's four synthetic data sets, and the debts and ages of its Figure 1."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +40,7 @@ def _moons(y: Labels, rng: np.random.Generator) -> Points:
     return np.column_stack([np.cos(angle), np.sin(angle)]) + shift + rng.normal(scale=0.1, size=(len(y), 2))
 
 
-def _loans(y: Labels, rng: np.random.Generator) -> Points:
+def _debt_age(y: Labels, rng: np.random.Generator) -> Points:
     """Debt and age, standardised: those who got a loan owe less and are older."""
     return np.where(y[:, None] == 1, [-1.0, 0.8], [1.0, -0.8]) + rng.normal(scale=0.6, size=(len(y), 2))
 
@@ -51,9 +51,9 @@ SYNTHETIC: dict[str, tuple[str, Callable[[Labels, np.random.Generator], Points],
     "ol": ("Overlapping clusters (OL)", lambda y, rng: _blobs(y, rng, spread=2.0), _PlainNames),
     "circles": ("Concentric circles (Circ)", _circles, _PlainNames),
     "moons": ("Interlocking moons (Moon)", _moons, _PlainNames),
-    "loans": (
-        "Loan-like clusters, debt and age (Figure 1)",
-        _loans,
+    "debt-age": (
+        "Debt and age of people who ask for a loan (Figure 1)",
+        _debt_age,
         (("debt", "age"), ("loan withheld", "loan provided")),
     ),
 }
@@ -89,5 +89,5 @@ def make(name: str, *, data_seed: int = 42) -> Dataset:
         test_frame=pd.DataFrame(seen[test].astype(np.float64), columns=list(features)).assign(
             **{"class": np.array(classes)[y[test]]}
         ),
-        protected=("age",) if name == "loans" else ("x1",),
+        protected=("age",) if name == "debt-age" else ("x1",),
     )
