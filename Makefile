@@ -1,15 +1,16 @@
 # On a fresh machine with Python 3.11+, git and make: `make demo` runs the main job, `make test` everything CI runs.
 # `make paper` reproduces the paper (what results/records holds is not computed again; all of it takes many hours),
-# `make bench` measures speed (about 20 minutes).
+# `make bench` measures speed (about 20 minutes), `make advice` whether advice holds (an hour; records are kept).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.installed-package
 TOOLS := $(VENV)/.installed-tools
 export COUNTERTRAIN_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test check style types chromium format paper bench docs clean
+.PHONY: demo test check style types chromium format paper bench advice docs clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
@@ -41,6 +42,9 @@ paper: $(PACKAGE)
 
 bench: $(TOOLS)
 	$(BIN)/python -m benchmarks --page docs/performance.md
+
+advice: $(TOOLS)
+	$(BIN)/python -m benchmarks.advice --page docs/advice.md
 
 docs: $(TOOLS)
 	$(BIN)/mkdocs build --strict --site-dir site

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from countertrain.files import one_sentence
 from countertrain.models.deciding import logits_of
-from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU
+from countertrain.recourse.defaults import N_STEPS, OPTIONS
 from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import read_run, write_run
 from countertrain.runs.measure import Training
@@ -28,14 +29,16 @@ from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
 from countertrain.search.generator import Generator
-from countertrain.tables.dataset import Split
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.labels import code_labels
 from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.training.history import History
 from countertrain.training.method import Method
+from countertrain.training.teaching import Teacher
 from countertrain.words import plain
 
 if TYPE_CHECKING:
+    from countertrain.judge import Verdict
     from countertrain.recourse.answer import Recourse
     from countertrain.recourse.decider import Decider
 
@@ -43,7 +46,8 @@ __all__ = ["CounterfactualClassifier", "load"]
 
 Table = pd.DataFrame | NDArray[Any]
 """Rows with named columns, or an array of them in the order of the schema."""
-_OWN = Method | Generator
+_CODE = ("module", "objective", "generator", "teacher")  # parameters that may be code of the user's own
+_KINDS: dict[str, Any] = {"objective": Method, "generator": Generator, "teacher": Teacher}  # where it has also names
 
 
 class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -58,25 +62,28 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
       column is sure to be among them, as in cross-validation.
     - `immutable`, `increase`, `decrease`: names of columns that people cannot change, or only one way; they overrule
       the schema.
-    - `objective`: "ct" for counterfactual training, "ar" or "cd" for one half of it, "bl" for a conventional network;
-      or a Method.
+    - `objective`: "taught" for counterfactual training with a teacher, "ct" for the paper's, "ar" or "cd" for one half
+      of that, "bl" for a conventional network; or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
-    - `hidden`: units of each hidden layer, (32,).
+    - `teacher`: who says what it makes of counterfactuals, "boosting" or "none"; or anything with scikit-learn's `fit`
+      and `predict_proba`.
+    - `hidden`: units of each hidden layer, (128,).
     - `module`: a network of your own: an nn.Module, which is copied and goes on from the weights that it has, or a
       callable (n_features, n_classes) that makes one.
-    - `n_models`: networks that are trained together and decide by the mean of their probabilities; one per seed of the
-      settings.
-    - `epochs`, `batch_size`, `learning_rate`: of the training, 100 and 0.001; batches have 30 to 1000 rows, by the size
-      of the table.
+    - `n_models`: networks that are trained together and decide by the mean of their probabilities, 2; or one per seed
+      of the settings.
+    - `epochs`, `batch_size`, `learning_rate`: of the training, at most 40, and 0.002; batches have 30 to 1000 rows, by
+      the size of the table.
     - `n_ce`: counterfactuals searched per epoch; 1000, or all rows if there are fewer.
-    - `lambda_div`, `lambda_adv`, `lambda_reg`: weights of divergence (0.2), adversarial loss (0.25) and ridge (0.1).
-    - `tau`, `n_steps`, `step_size`: the probability to reach in the search (0.5), its most steps (30), and their size
-      (0.1). Only counterfactuals that get there teach the model anything by divergence; where hardly any do, `fit`
-      warns.
+    - `lambda_div`, `lambda_adv`, `lambda_reg`, `lambda_teach`: weights of divergence (0.1), adversarial loss (0.25,
+      "ct" and "ar" only), ridge (0.1) and teacher (2, "taught" only).
+    - `tau`, `n_steps`, `step_size`: the probability to reach in the search of training (0.75), its most steps (10), and
+      their size (0.3). Only counterfactuals that get there teach the model anything by divergence; where hardly any do,
+      `fit` warns, unless there is a teacher, who speaks of all.
     - `n_neighbours`: a counterfactual is contrasted with the nearest of so many (16) random rows of its target class.
     - `class_weight`: "balanced", or a weight by label, of which only the ratios matter; 1 where a label is left out.
-    - `early_stopping`: hold out a `validation_fraction` (0.1) of the rows, stop once their loss has not fallen for
-      `patience` (10) epochs, and keep the best weights.
+    - `early_stopping`, on by default: hold out a `validation_fraction` (0.1) of the rows, stop once their loss has not
+      fallen for `patience` (6) epochs, and keep the best weights.
     - `random_state`: the same integer gives the same classifier; without one, the seeds of the settings, if they have
       any, are used.
     - `verbose`: show a bar while it trains.
@@ -113,6 +120,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         lambda_div: float | None = None,
         lambda_adv: float | None = None,
         lambda_reg: float | None = None,
+        lambda_teach: float | None = None,
+        teacher: str | Teacher | None = None,
         tau: float | None = None,
         n_steps: int | None = None,
         step_size: float | None = None,
@@ -141,6 +150,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.lambda_div = lambda_div
         self.lambda_adv = lambda_adv
         self.lambda_reg = lambda_reg
+        self.lambda_teach = lambda_teach
+        self.teacher = teacher
         self.tau = tau
         self.n_steps = n_steps
         self.step_size = step_size
@@ -167,13 +178,15 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         label = _name_of(y, encoder.schema.names)
         x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         settings, rng = self._draw_seeds(settings)
+        if self.early_stopping is None and len(y) < fitting.FEWEST_ROWS:
+            settings = settings.change(early_stopping=False)
         data = fitting.make_dataset(settings, encoder, x, y, classes, rng, label)
         training = Training.begin([settings], data, own=self.own_code)
         with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
             history = training.fit(callbacks=watching)
         if self.own_code.objective is None:
             fitting.warn_if_immature(settings.objective, history)
-        kept = fitting.keep_rows(settings, data, Split(x, y), rng)
+        kept = fitting.keep_rows(settings, data, rng)
         run = Run(settings, kept, training.models, history, environment=describe_environment())
         return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 
@@ -183,8 +196,14 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         The seeds are only as many as there are models; `fit` draws them from `random_state`.
         """
         given = {name: _as_given(name, getattr(self, name)) for name in Settings.model_fields if hasattr(self, name)}
-        given = {name: value for name, value in given.items() if value is not None and not isinstance(value, _OWN)}
+        given = {
+            name: value
+            for name, value in given.items()
+            if value is not None and not isinstance(value, _KINDS.get(name, ()))
+        }
         shared = settings_to_mapping(self.settings)
+        if self.n_models is None and self.module is not None and "seeds" not in shared:
+            given["seeds"] = (0,)
         if self.n_models is not None:
             if self.n_models < 1:
                 raise ValueError(f"n_models must be at least 1; got {self.n_models}")
@@ -199,6 +218,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             module=self.module,
             objective=self.objective if isinstance(self.objective, Method) else None,
             generator=self.generator if isinstance(self.generator, Generator) else None,
+            teacher=self.teacher if isinstance(self.teacher, Teacher) else None,
         )
 
     def _draw_seeds(self, settings: Settings) -> tuple[Settings, np.random.RandomState]:
@@ -233,18 +253,27 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         options: int = OPTIONS,
         immutable: Sequence[str] = (),
         ranges: Mapping[str, Any] | None = None,
-        tau: float = TAU,
+        tau: float | None = None,
         n_steps: int = N_STEPS,
+        certainty: float | None = None,
         sparse: bool = True,
         seed: int = 0,
     ) -> "Recourse":
         """What each row could change to be decided as `target`; of two classes, the other one if left out.
 
-        Up to `options` ways are found per row. For this call, further columns may be held fixed and values limited:
-        `ranges={"income": (None, 50_000)}`.
+        Up to `options` ways are found per row. They make the classifier as sure as it is of most real people who have
+        that decision, or give it the probability `tau`. For this call, further columns may be held fixed and values
+        limited: `ranges={"income": (None, 50_000)}`.
+
+        `certainty` asks for advice that holds: of such advice to people who were held out in training, so large a share
+        is accepted by independent models, too (some seconds the first time).
         """
         from countertrain.recourse.search import explain
 
+        if certainty is not None:
+            if tau is not None:
+                raise ValueError("give either tau or certainty, not both")
+            tau = self._find_tau(certainty, target)
         return explain(
             self.decider,
             rows,
@@ -257,6 +286,16 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             sparse=sparse,
             seed=seed,
         )
+
+    def _find_tau(self, certainty: float, target: Any) -> float:
+        """The probability at which so large a share of the advice holds."""
+        from countertrain.judge.certainty import find_tau, judge_held_out
+
+        check_is_fitted(self)
+        known = self.__dict__.setdefault("_verdicts", {})
+        if plain(target) not in known:
+            known[plain(target)] = judge_held_out(self.decider, target)
+        return find_tau(known[plain(target)], certainty)
 
     def report(
         self,
@@ -275,6 +314,21 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         other = None if baseline is None else baseline.decider
         return write_report(self.decider, X, y, path, baseline=other, **options)
 
+    def judge(self, X: Any, y: Any, target: Any = None, **options: Any) -> "Verdict":
+        """Does the advice hold? What independent models make of the rows that people among X are told to have.
+
+        They are boosting, a forest, logistic regression, and this classifier trained anew on two halves of its rows.
+        `target` is the decision that people want, the last class if left out; y holds the true labels of X.
+        """
+        from countertrain.judge import judge
+
+        check_is_fitted(self)
+        table = as_frame(self._rows(X), self.encoder_.schema.names)
+        codes = code_labels(pd.Series(column_or_1d(y), name=self.run_.data.label), tuple(self.decider.classes))[0]
+        wanted = self.classes_[-1] if target is None else target
+        retrain = partial(fitting.retrain, self.run_, own=self.own_code)
+        return judge(self.decider, table, codes, plain(wanted), retrain=retrain, **options)
+
     def save(self, path: str | os.PathLike[str], *, rows: bool = True, overwrite: bool = False) -> None:
         """Write the fitted classifier into a new folder, whole or not at all.
 
@@ -292,12 +346,14 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         module: Module | None = None,
         objective: Method | None = None,
         generator: Generator | None = None,
+        teacher: Teacher | None = None,
     ) -> Self:
         """The model in a folder, whether `save` or `countertrain train` wrote it; nothing in the folder is ever run.
 
-        What was code of your own has to be given again: a module always, an objective or a generator to fit again.
+        Code of your own has to be given again: a module always, an objective, a generator or a teacher to fit again.
         """
-        return cls.of(read_run(Path(path), module=module), module=module, objective=objective, generator=generator)
+        run = read_run(Path(path), module=module)
+        return cls.of(run, module=module, objective=objective, generator=generator, teacher=teacher)
 
     @classmethod
     def of(
@@ -307,9 +363,10 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         module: Module | None = None,
         objective: Method | None = None,
         generator: Generator | None = None,
+        teacher: Teacher | None = None,
     ) -> Self:
         """The classifier of a run; code of your own, where it had any, is given again as in `load`."""
-        given: dict[str, Any] = {"module": module, "objective": objective, "generator": generator}
+        given: dict[str, Any] = dict(zip(_CODE, (module, objective, generator, teacher), strict=True))
         for name, value in given.items():
             if value is not None and name not in run.own_code:
                 raise ValueError(f"the model in {run.folder} has no {name} of its own; load it without {name}=")
@@ -329,6 +386,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def _adopt(self, run: Run) -> Self:
         """Be the classifier of a run."""
         self.run_ = run
+        self.__dict__.pop("_verdicts", None)
         self.settings_, self.encoder_, self.classes_ = run.settings, run.data.encoder, run.classes
         self.models_, self.ensemble_, self.history_ = list(run.models), run.model, run.history
         reference = run.data.train
@@ -337,7 +395,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _name_own_code(self) -> dict[str, str]:
         """The parameters that are code, and what they are called."""
-        code = {name: getattr(self, name) for name in ("module", "objective", "generator")}
+        code = {name: getattr(self, name) for name in _CODE}
         return {
             name: getattr(value, "__name__", type(value).__name__)
             for name, value in code.items()

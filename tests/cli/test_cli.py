@@ -208,7 +208,7 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
     [
         ("train moon", "unknown data set 'moon'; did you mean 'moons'?"),
         ("train no.csv", "there is no file no.csv; check the path"),
-        ("train moons --objective at", "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'at'"),
+        ("train moons --objective at", "setting 'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'at'"),
         ("train moons --set taus=1", "unknown setting 'taus'; did you mean 'tau'?"),
         ("train moons --set tau=2", "setting 'tau' must be less than 1; got 2"),
         ("train moons --set tau", "a setting is given as NAME=VALUE, for example tau=0.5; got 'tau'"),

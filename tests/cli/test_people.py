@@ -35,7 +35,7 @@ def test_a_fifth_of_the_rows_is_held_out_and_both_models_come_back_from_the_fold
     known = pd.read_csv(folder / "loans.csv")
     assert len(known.merge(rows.assign(decision=labels))) == 60  # rows of the table, to the last digit
     assert both.twin is not None
-    assert (both.settings.objective, both.twin.settings.objective) == ("ct", "bl")
+    assert (both.settings.objective, both.twin.settings.objective) == ("taught", "bl")
     assert both.twin.settings == both.settings.change(objective="bl")
     classifier, twin = CounterfactualClassifier.of(both), CounterfactualClassifier.of(both.twin)
     assert classifier.encoder_.schema["age"].mutability == "none"
@@ -96,6 +96,29 @@ def test_people_of_another_file_are_explained_and_judged(
     assert "decision" in capsys.readouterr().err
 
 
+def test_advice_is_judged_by_a_panel_on_the_screen_and_in_a_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("judge", folder / "m", "--target", "granted", "--people", 20, "--out", tmp_path / "verdict.json") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert f"{verdict['holds']:.0%} of the advice holds" in shown
+    assert "whole panel accepts" in shown
+    assert {"boosting", "forest", "logistic", "next version 2"} <= verdict["ceiling"].keys()
+
+
+def test_advice_can_be_asked_for_by_how_certainly_it_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["explain", folder / "m", "--row", 0, "--certainty", 0.01]
+    assert run(*asked, "--target", "granted") == 0
+    assert "1% of the advice held for people who were held out at tau = 0.5" in capsys.readouterr().out
+    for wrong, said in (
+        (["--target", "granted", "--tau", 0.7], "give either --tau or --certainty, not both"),
+        ([], "--certainty needs --target"),
+    ):
+        assert run(*asked, *wrong) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_the_report_is_one_page(folder: Path, tmp_path: Path) -> None:
     assert run("report", folder / "m", "--groups", "job", "--target", "granted", "--out", tmp_path / "r.html") == 0
     text = (tmp_path / "r.html").read_text()
@@ -114,7 +137,8 @@ def test_the_report_is_one_page(folder: Path, tmp_path: Path) -> None:
 def test_that_nothing_matures_is_said_in_one_plain_line(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--label", "decision", "--set", "epochs=1", "--set", "tau=0.999", "--out", tmp_path / "m"]
+    options = ["--label", "decision", "--objective", "ct", "--set", "epochs=1", "--set", "tau=0.999"]
+    options += ["--out", str(tmp_path / "m")]
     assert run("train", folder / "loans.csv", *options) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "counterfactuals reached" in line]
     assert len(said) == 1

@@ -31,6 +31,7 @@ LINE = [
     {"tables"},
     {"evaluation", "plots"},
     {"recourse"},
+    {"judge"},
     {"report"},
     {"runs"},
     {"estimator"},

@@ -12,7 +12,6 @@ from countertrain.cli import main
 from countertrain.demo.demo import Demo, demo
 from countertrain.demo.job import choose_examples
 from countertrain.estimator import load
-from countertrain.recourse.defaults import TAU
 from countertrain.runs.folder import read_run
 from countertrain.runs.profiles import FINAL, PROFILES
 from countertrain.tables.sources.loan_process import COLUMNS, draw, find_broken_rules, true_probability
@@ -68,7 +67,7 @@ def test_those_whom_both_models_decline_are_told_and_judged_by_the_truth(done: D
     for outcome, model in zip(job.first_outcomes, reversed(models), strict=True):
         frame = model.explain(told.rows, "repaid").to_frame()
         truth = true_probability(told.take(frame["row"].to_numpy()), frame[list(COLUMNS)])
-        assert outcome.tau == TAU
+        assert outcome.default
         assert outcome.true_probability == pytest.approx(truth.mean())
         assert outcome.repaying == pytest.approx((truth > 0.5).mean())
         assert ((truth > 0.4) & (truth < 0.6)).any()  # else another threshold would give the same share
@@ -105,9 +104,9 @@ def test_who_is_told_the_same_as_one_before_is_not_shown(done: Demo) -> None:
 
 
 def test_one_sees_how_far_it_is(done: Demo, heard: list[str]) -> None:
-    assert "loans.csv 15/15" in heard
+    assert {"loans.csv 1/15", "loans.csv 2/15"} <= set(heard)  # it may stop early
     assert "a conventional twin, to compare with" in heard
-    assert "telling people what to change 12/12" in heard
+    assert "telling people what to change 14/14" in heard
     assert "Figure 1, ct-age 2/2" in heard
 
 

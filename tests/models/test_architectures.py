@@ -1,13 +1,16 @@
+import statistics
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from countertrain.models.architectures import lenet, linear, mlp
+from countertrain.models.architectures import Pieces, lenet, linear, mlp, piecewise
+from countertrain.models.population import NotStackableError, Population
 
 Build = Callable[..., nn.Module]
-everyone = pytest.mark.parametrize("build", [linear, mlp, lenet])
+everyone = pytest.mark.parametrize("build", [linear, mlp, lenet, piecewise])
 
 
 @everyone
@@ -73,6 +76,87 @@ def test_hidden_layers_and_activations_can_be_chosen() -> None:
     model = mlp(3, 2, hidden=(8, 5), activation=nn.SiLU)
     assert [type(layer) for layer in model] == [nn.Linear, nn.SiLU, nn.Linear, nn.SiLU, nn.Linear]
     assert [tuple(layer.weight.shape) for layer in model[::2]] == [(8, 3), (5, 8), (2, 5)]
+
+
+def in_pieces(z: float, n_pieces: int) -> list[float]:
+    """How far a number has come on each piece of the line, one by one."""
+    ends = [statistics.NormalDist().inv_cdf(i / n_pieces) for i in range(1, n_pieces)]
+    ends = [ends[0] - 1, *ends, ends[-1] + 1]
+    return [min(max((z - start) / (end - start), 0.0), 1.0) for start, end in pairwise(ends)]
+
+
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 1e-5), (torch.float64, 1e-6)])
+@pytest.mark.parametrize(("numbers", "n_pieces"), [([0, 3], 12), ([2], 5), ([4, 1, 0], 2), ([], 3)])
+def test_pieces_are_what_a_naive_loop_finds_beside_the_numbers_themselves(
+    numbers: list[int], n_pieces: int, dtype: torch.dtype, within: float
+) -> None:
+    x = 2 * torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    pieces = Pieces(5, numbers, n_pieces).to(dtype)
+    found = pieces(x)
+    assert found.dtype == dtype
+    assert found.shape == (40, pieces.n_outputs) == (40, 5 + len(numbers) * n_pieces)
+    expected = [[*row, *(p for j in numbers for p in in_pieces(row[j], n_pieces))] for row in x.tolist()]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), rtol=within, atol=within)
+    if numbers and n_pieces > 2:
+        assert {0.0, 1.0} <= {*found[:, 5:].flatten().tolist()}
+
+
+def test_pieces_of_rows_that_lie_last_are_the_same_pieces() -> None:
+    x = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
+    pieces = Pieces(5, [1, 3], 4)
+    by_model = torch.stack([pieces(rows) for rows in x])
+    assert torch.equal(pieces.rows_last(x.mT).mT, by_model)
+    assert torch.equal(pieces.rows_last(x[0].mT).mT, by_model[0])
+    assert torch.equal(pieces(x), by_model)
+
+
+@pytest.mark.parametrize("n_pieces", [2, 3, 12])
+def test_there_is_a_slope_to_follow_however_far_a_number_is(n_pieces: int) -> None:
+    pieces = Pieces(1, [0], n_pieces).double()
+    rise = torch.rand(1 + n_pieces, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    z = torch.tensor([-50.0, -9, -1, -0.01, 0.01, 1, 9, 50], dtype=torch.float64).unsqueeze(1).requires_grad_()
+    (slope,) = torch.autograd.grad((pieces(z) @ rise).sum(), z)  # of a linear probe
+    assert (slope[[0, 1, -2, -1]] == rise[0]).all()  # a line
+    assert (slope[2:-2] > rise[0] + 0.05).all()
+
+
+def test_pieces_hold_about_equally_many_where_numbers_are_normal_scores() -> None:
+    z = torch.randn(20_000, 1, generator=torch.Generator().manual_seed(0))
+    come = Pieces(1, [0], 8)(z)[:, 1:]
+    inside = (come > 0) & (come < 1)
+    inside[:, 0], inside[:, -1] = come[:, 0] < 1, come[:, -1] > 0
+    assert ((come == 1).int().diff() <= 0).all()  # a piece begins where the one before it ends
+    assert (inside.sum(1) == 1).all()
+    torch.testing.assert_close(inside.float().mean(0), torch.full((8,), 1 / 8), atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("n_pieces", [1, 0, -3])
+def test_a_line_in_less_than_two_pieces_is_refused(n_pieces: int) -> None:
+    with pytest.raises(ValueError) as error:
+        piecewise(3, 2, n_pieces=n_pieces)
+    assert str(error.value) == f"n_pieces must be at least 2, one below and one above the middle; got {n_pieces}"
+
+
+def test_piecewise_is_a_perceptron_over_the_pieces_of_the_numbers_only() -> None:
+    model = piecewise(4, 3, numbers=[0, 2], hidden=(8,), n_pieces=5, seed=3)
+    assert [type(layer) for layer in model] == [Pieces, nn.Linear, nn.ReLU, nn.Linear]
+    assert model[1].weight.shape == (8, 4 + 2 * 5)
+    assert repr(model[0]) == "Pieces(4, [0, 2], 5)"
+    twin = mlp(14, 3, hidden=(8,), seed=3)
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model(x), twin(model[0](x)))
+    assert set(model.state_dict()) == {"1.weight", "1.bias", "3.weight", "3.bias"}  # knots are no weights
+    assert piecewise(4, 3)[0].numbers.tolist() == [0, 1, 2, 3]
+
+
+def test_piecewise_models_run_as_one_chain_and_only_with_the_same_pieces() -> None:
+    models = [piecewise(4, 3, numbers=[0, 2], seed=seed) for seed in range(3)]
+    population = Population(models)
+    assert population.rows_last
+    x = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(population(x), torch.stack([model(rows) for model, rows in zip(models, x, strict=True)]))
+    with pytest.raises(NotStackableError, match="model 1 has other layer settings than model 0"):
+        Population([piecewise(4, 3, numbers=[0, 2]), piecewise(4, 3, numbers=[0, 1])])
 
 
 def test_lenet_sees_the_row_as_an_image() -> None:

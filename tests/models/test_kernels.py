@@ -3,18 +3,21 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
 from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
 from countertrain.constraints import Constraints
-from countertrain.models.architectures import mlp
+from countertrain.models.architectures import mlp, piecewise
 from countertrain.models.kernels import CompilerError, compiled, find_compiler
 from countertrain.models.population import Population
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
-from countertrain.training.methods import bl, ct
+from countertrain.training.methods import CounterfactualMethod, bl, ct, taught
 from countertrain.training.trainer import CounterfactualTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
@@ -59,11 +62,24 @@ def test_the_compiler_is_found_or_not() -> None:
         assert find_compiler() is None
 
 
-def test_a_model_trained_with_compiled_code_is_the_same_model() -> None:
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [
+        (mlp, ct(generator=eccco(tau=0.5), n_ce=20)),
+        (
+            partial(piecewise, numbers=[1], n_pieces=4),
+            taught(teacher=LogisticRegression(), generator=eccco(tau=0.5), n_ce=20),
+        ),
+    ],
+    ids=["mlp by ct", "piecewise by taught"],
+)
+def test_a_model_trained_with_compiled_code_is_the_same_model(
+    build: Callable[..., nn.Module], method: CounterfactualMethod
+) -> None:
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
     y = (x[:, 0] > 0).long()
-    models = [[mlp(2, 2, hidden=(8,), seed=i) for i in range(2)] for _ in range(2)]
-    plain = CounterfactualTrainer(ct(generator=eccco(tau=0.5), n_ce=20), epochs=3, batch_size=30, seed=(0, 1))
+    models = [[build(2, 2, hidden=(8,), seed=i) for i in range(2)] for _ in range(2)]
+    plain = CounterfactualTrainer(method, epochs=3, batch_size=30, seed=(0, 1))
     histories = [
         trainer.fit(m, x, y) for trainer, m in zip((plain, replace(plain, compiled=True)), models, strict=True)
     ]

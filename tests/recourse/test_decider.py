@@ -17,7 +17,9 @@ def test_a_decider_decides_as_its_classifier_does() -> None:
     assert np.allclose(decider.compute_probabilities(x).numpy(), clf.predict_proba(rows), atol=1e-6)
     assert decider.settings["objective"] == "ct"
     assert decider.reference is not None
-    assert len(decider.reference[0]) == len(decider.reference[1]) == 400
+    assert len(decider.reference[0]) == len(decider.reference[1]) == 360
+    assert decider.held_out is not None
+    assert len(decider.held_out[0]) == len(decider.held_out[1]) == 40  # nobody is in both
 
 
 def test_the_models_of_a_decider_decide_by_the_mean_of_their_probabilities() -> None:

@@ -13,7 +13,7 @@ from countertrain.estimator import CounterfactualClassifier
 from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.evaluation.robustness import robust_accuracy
-from countertrain.models.architectures import linear
+from countertrain.models.architectures import linear, mlp
 from countertrain.recourse.decider import Decider
 from countertrain.report import audit
 from countertrain.tables.schema import Schema
@@ -122,7 +122,7 @@ def test_what_cannot_be_measured_is_none(classifier: CounterfactualClassifier, r
 def test_an_ensemble_is_the_mean_of_its_models_also_where_they_cannot_be_stacked(
     classifier: CounterfactualClassifier, rows: tuple[Tensor, Tensor]
 ) -> None:
-    two = [classifier.models_[0], linear(x_width(rows), 2, seed=1)]
+    two = [linear(x_width(rows), 2), mlp(x_width(rows), 2, hidden=(4,), seed=1)]
     assert type(two[0][0]) is type(two[1][0])  # type: ignore[index]
     alone = [audit.measure_outcomes(with_models(classifier, model), None, *rows) for model in two]
     together = audit.measure_outcomes(
@@ -171,8 +171,9 @@ def test_sensitivities_are_shares_in_order_and_other_modules_agree_with_the_clos
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(x)  # type: ignore[no-any-return]
 
-    wrapped = with_models(classifier, Wrapped(classifier.models_[0]))
-    found = audit.measure_sensitivities(classifier.decider, wrapped, rows[0], target=0)
+    network = mlp(x_width(rows), 2, seed=1)
+    wrapped = with_models(classifier, Wrapped(network))
+    found = audit.measure_sensitivities(with_models(classifier, network), wrapped, rows[0], target=0)
     shares = [s.share for s in found]
     assert sum(shares) == pytest.approx(1)
     assert shares == sorted(shares, reverse=True)

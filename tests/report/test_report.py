@@ -231,11 +231,13 @@ def test_without_a_baseline_the_page_says_how_to_get_one(
 ) -> None:
     alone = page(classifier, test_rows)
     assert 'objective="bl"' in alone.text
-    assert "This model comes from counterfactual training" in alone.text  # the default, which nobody gave
+    assert (
+        "This model comes from counterfactual training with a teacher" in alone.text
+    )  # the default, which nobody gave
     assert alone.tables["outcomes"][0] == ["measure", "best", "this model"]
     assert 'objective="ct"' in page(baseline, test_rows).text
     both = page(classifier, test_rows, baseline=baseline)
-    assert "The model (counterfactual training) beside a baseline (conventional training)" in both.text
+    assert "The model (counterfactual training with a teacher) beside a baseline (conventional training)" in both.text
     assert "The baseline differs in objective (bl)." in both.text
 
 

@@ -23,7 +23,8 @@ X, Y = loans()
 def test_early_stopping_ends_with_the_best_weights_of_each_model(module: Any) -> None:
     noise = np.random.default_rng(0).choice(["granted", "refused"], len(X))  # nothing to learn: soon overfitted
     settings = {"early_stopping": True, "patience": 3, "validation_fraction": 0.25, "learning_rate": 0.05}
-    classifier = quick(**settings, epochs=60, objective="bl", n_models=2, module=module).fit(X, noise)
+    plain = {"model": "mlp", "encoder": "standard", "hidden": (32,), "calibrate": False}
+    classifier = quick(settings=plain, **settings, epochs=60, objective="bl", n_models=2, module=module).fit(X, noise)
     losses = np.array(classifier.history_["validation_loss"])  # (epochs, 2), NaN where a model had stopped
     assert (classifier.history_.one_by_one is None) == (module is None)
     best, last = np.nanargmin(losses, axis=0), np.isfinite(losses).sum(0) - 1

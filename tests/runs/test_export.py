@@ -13,6 +13,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
+from countertrain.models.architectures import Pieces
 from countertrain.runs import export
 from countertrain.tables.schema import Schema
 from loans import loans, quick
@@ -53,6 +54,33 @@ def test_onnxruntime_decides_as_the_classifier_does(
     assert said["classes"] == ["granted", "refused"]
     assert said["columns"][0] == {"name": "age", "unit": "years"}
     assert said["columns"][2] == {"name": "job", "levels": ["clerk", "none", "smith"]}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "model"), [("ranks", "mlp"), ("standard", "piecewise"), ("ranks", "piecewise"), ("standard", "mlp")]
+)
+def test_ranks_and_pieces_are_part_of_the_file(encoder: str, model: str, tmp_path: Path) -> None:
+    rows, labels = loans(600)
+    rows["debt"] = np.where(np.arange(600) % 3 == 0, 0, np.exp(rows["debt"] / 2500))  # a spike, and a heavy tail
+    rows["grade"] = np.arange(600) % 2 + 3  # two knots beside many
+    schema = Schema.infer(rows).with_columns(grade={"kind": "numeric", "integer": True})
+    how = {"encoder": encoder, "model": model}
+    classifier = quick(schema=schema, settings=how, n_models=1, objective="bl", epochs=20).fit(rows, labels)
+    assert len(classifier.encoder_.ranks) == (4 if encoder == "ranks" else 0)
+    assert isinstance(classifier.models_[0][0], Pieces) == (model == "piecewise")
+    classifier.save_onnx(tmp_path / "model.onnx")
+    new = rows.assign(
+        age=np.linspace(10, 100, 600), income=np.linspace(-10_000, 90_000, 600), grade=np.linspace(2, 5, 600)
+    )
+    spread = []
+    for table in (rows, new):  # `new` goes beyond all that was seen
+        label, probabilities = run(tmp_path / "model.onnx", classifier.onnx_rows(table))
+        np.testing.assert_allclose(probabilities, classifier.predict_proba(table), atol=1e-5)
+        assert classifier.classes_[label].tolist() == classifier.predict(table).tolist()
+        spread.append(probabilities[:, 0].std())
+    assert min(spread) > 0.1
+    known = rows.dropna()
+    np.testing.assert_allclose(classifier.onnx_rows(known)[:, 4], known["debt"], rtol=1e-9, atol=1e-6)
 
 
 class Moody(nn.Module):

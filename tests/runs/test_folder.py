@@ -271,16 +271,16 @@ def tensors(name: str, **changes: Tensor) -> Callable[[Path], None]:
         (change(("about.json", "estimator", "n_features_in"), "five"), "estimator.n_features_in: Input should be"),
         (edit("hidden", ["many"]), "to read"),
         (edit("data", 7), "to read"),
-        (edit("hidden", [8, 5]), "is for another network: 0.2.bias has shape"),
-        (edit("model", "linear"), "is for another network: 0.0.bias has shape"),
-        (edit("seeds", [0]), "is for another network: 1.0.bias has shape (8,) of torch.float32 there and no values"),
-        (edit("seeds", [0, 1, 2]), "is for another network: 2.0.bias has no values there and shape (8,)"),
+        (edit("hidden", [8, 5]), "is for another network: 0.3.bias has shape"),
+        (edit("model", "linear"), "is for another network: 0.0.bias has no values there and shape (2,)"),
+        (edit("seeds", [0]), "is for another network: 1.1.bias has shape (8,) of torch.float32 there and no values"),
+        (edit("seeds", [0, 1, 2]), "is for another network: 2.1.bias has no values there and shape (8,)"),
         (change(("about.json", "classes"), ["granted"]), "are no classes of the type"),
         (change(("about.json", "classes"), ["granted", "granted"]), "are no classes of the type"),
         (change(("about.json", "classes"), ["granted", "refused", "other"]), "is for another network"),
         (change(("about.json", "estimator", "classes_dtype"), "<M8[s]"), "to read"),
         (change(("about.json", "estimator", "classes_dtype"), "<U3"), "are no classes of the type <U3"),
-        (change(("encoder.json", "scale"), [0, 0, 0, 0, 0]), "scale"),
+        (change(("encoder.json", "scales"), [{"centre": 0, "scale": 0}] * 5), "a scale finite and positive; got 0, 0"),
         (change(("encoder.json", "schema"), {"columns": []}), "to read"),
         (change(("history.json", "records"), [3]), "to read"),
         (tensors("rows", **{"reference.x": torch.zeros(3, 2)}), "does not hold rows of this model"),
@@ -289,11 +289,11 @@ def tensors(name: str, **changes: Tensor) -> Callable[[Path], None]:
         (tensors("rows", **{"domain.lower": torch.zeros(3)}), "does not hold rows of this model"),
         (tensors("rows", **{"domain.lower": torch.full((7,), torch.nan)}), "does not hold rows of this model"),
         (tensors("rows", **{"reference.x": torch.full((240, 7), torch.inf)}), "does not hold rows of this model"),
-        (tensors("weights", **{"0.0.bias": torch.full((8,), torch.nan)}), "are not finite numbers, in 0.0.bias"),
-        (tensors("weights", **{"1.0.bias": torch.full((8,), torch.inf)}), "are not finite numbers, in 1.0.bias"),
+        (tensors("weights", **{"0.1.bias": torch.full((8,), torch.nan)}), "are not finite numbers, in 0.1.bias"),
+        (tensors("weights", **{"1.1.bias": torch.full((8,), torch.inf)}), "are not finite numbers, in 1.1.bias"),
         (
-            tensors("weights", **{"0.0.bias": torch.zeros(8, dtype=torch.float64)}),
-            "0.0.bias has shape (8,) of torch.float64 there and shape (8,) of torch.float32 here",
+            tensors("weights", **{"0.1.bias": torch.zeros(8, dtype=torch.float64)}),
+            "0.1.bias has shape (8,) of torch.float64 there and shape (8,) of torch.float32 here",
         ),
         (tensors("weights", spare=torch.zeros(1)), "is for another network: spare has shape (1,)"),
         (
@@ -355,6 +355,20 @@ def test_code_of_ones_own_is_given_again(tmp_path: Path) -> None:
     quick(epochs=0).fit(X, Y).save(tmp_path / "plain")
     with pytest.raises(ValueError, match="has no module of its own; load it without module="):
         load(tmp_path / "plain", module=twisted)
+
+
+@pytest.mark.parametrize("n_models", [1, 2])
+def test_ranks_and_pieces_are_written_with_the_model(tmp_path: Path, n_models: int) -> None:
+    settings = {"encoder": "ranks", "model": "piecewise", "n_pieces": 5}
+    fitted = quick(settings=settings, n_models=n_models, epochs=2).fit(X, Y)
+    numbers = [i for i, name in enumerate(fitted.encoder_.features) if name in ("age", "income", "debt")]
+    assert [model[0].numbers.tolist() for model in fitted.models_] == [numbers] * n_models
+    assert fitted.models_[0][1].in_features == 7 + 3 * 5
+    fitted.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.encoder_.scales == fitted.encoder_.scales
+    assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    assert np.array_equal(loaded.fit(X, Y).predict_proba(X), fitted.predict_proba(X))
 
 
 def test_a_batch_norm_module_keeps_its_statistics(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from countertrain.estimator import CounterfactualClassifier
@@ -26,6 +27,7 @@ from countertrain.search.generators import generic
 from countertrain.search.rules import SGD
 from countertrain.tables import load
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import Standard
 from countertrain.tables.schema import Schema
 from countertrain.training.ct import CounterfactualMethod, yloss
 from countertrain.training.method import TermState, needs
@@ -141,11 +143,27 @@ def test_terms_of_other_packages_join_the_objective_by_name_and_weight(offer: Of
         Settings.resolve("moons", {"terms": {"margins": 0.5}})
 
 
+def test_teachers_of_other_packages_teach_by_name(offer: Offer) -> None:
+    sys.modules["theirs"].logistic = LogisticRegression  # type: ignore[attr-defined]
+    with pytest.raises(SettingsError, match="'teacher' must be 'boosting' or 'none'; got 'logistic'"):
+        Settings.resolve("moons", {"teacher": "logistic"})
+    offer(("countertrain.teachers", "logistic", "theirs:logistic"), ("countertrain.teachers", "wrong", "theirs:wrong"))
+    chosen, data = {"objective": "taught", "n_ce": 30, "n_steps": 3, "epochs": 1}, load("moons")
+    settings = Settings.resolve("moons", chosen | {"teacher": "logistic"})
+    method = build_objective(settings, data)
+    assert isinstance(method, CounterfactualMethod)
+    assert isinstance(method.teacher, LogisticRegression)
+    assert Training.begin([settings], data).fit()["teach"][0][0] > 0
+    with pytest.raises(PluginError) as error:
+        build_objective(Settings.resolve("moons", chosen | {"teacher": "wrong"}), data)
+    assert str(error.value) == "teacher 'wrong' must make a countertrain Teacher; it made int"
+
+
 def by_range(schema: Schema, rows: pd.DataFrame) -> Encoder:
     """An encoder of another package: numbers from 0 to 1."""
     fitted = Encoder.fit(schema, rows)
-    ends = np.array([[getattr(c, "lower", 0.0), getattr(c, "upper", 1.0)] for c in fitted.schema.columns], dtype=float)
-    return replace(fitted, centre=ends[:, 0], scale=ends[:, 1] - ends[:, 0])
+    ends = [(getattr(c, "lower", 0.0), getattr(c, "upper", 1.0)) for c in fitted.schema.columns]
+    return replace(fitted, scales=tuple(Standard(low, high - low) for low, high in ends))
 
 
 def test_encoders_of_other_packages_scale_tables_for_the_command_and_the_classifier(
@@ -165,10 +183,10 @@ def test_encoders_of_other_packages_scale_tables_for_the_command_and_the_classif
     assert x.min() == 0
     assert x.max() == 1
     run = train(settings, tmp_path / "model")
-    assert read_run(run.folder).data.encoder.centre.tolist() == run.data.encoder.centre.tolist()  # no plug-in needed
-    classifier = CounterfactualClassifier(settings={"encoder": "by-range"}, epochs=1).fit(rows, label)
+    assert read_run(run.folder).data.encoder.scales == run.data.encoder.scales  # no plug-in needed
+    classifier = CounterfactualClassifier(settings={"encoder": "by-range"}, epochs=1, random_state=0).fit(rows, label)
     assert classifier.reference_x_.max() == 1
     with pytest.raises(ValueError, match="moons has an encoder of its own"):
         load_data(Settings.resolve("moons", {"encoder": "by-range"}))
-    with pytest.raises(SettingsError, match="setting 'encoder' must be 'standard', 'by-range' or 'wrong'"):
-        Settings.resolve("moons", {"encoder": "ranks"})
+    with pytest.raises(SettingsError, match="setting 'encoder' must be 'standard', 'ranks', 'by-range' or 'wrong'"):
+        Settings.resolve("moons", {"encoder": "rank"})

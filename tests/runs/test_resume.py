@@ -53,8 +53,14 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     "overrides",
-    [{}, {"seeds": [0, 7]}, {"seeds": [1, 2], "shuffle": True, "generate": "batch"}, {"objective": "bl"}],
-    ids=["one", "population", "shuffled", "baseline"],
+    [
+        {},
+        {"seeds": [0, 7]},
+        {"seeds": [1, 2], "shuffle": True, "generate": "batch"},
+        {"objective": "bl"},
+        {"objective": "taught", "seeds": [0, 7]},
+    ],
+    ids=["one", "population", "shuffled", "baseline", "taught"],
 )
 def test_a_killed_and_resumed_run_ends_with_the_very_weights_of_an_unbroken_one(
     tmp_path: Path, overrides: dict[str, object]

@@ -26,12 +26,16 @@ def test_defaults_are_those_of_the_authors_program() -> None:
 def test_any_table_begins_with_the_profile_for_tables_and_the_papers_sets_with_theirs() -> None:
     for data in ("people.csv", "folder/", FRAME):
         s = Settings.resolve(data)
-        assert (s.profile, s.tau, s.lambda_div, s.lambda_adv, s.lambda_reg) == ("table", 0.5, 0.2, 0.25, 0.1)
+        assert (s.profile, s.tau, s.lambda_div, s.lambda_adv, s.lambda_reg) == ("table", 0.75, 0.1, 0.25, 0.1)
+        assert (s.encoder, s.model, s.objective, s.teacher, s.lambda_teach) == (
+            "ranks", "piecewise", "taught", "boosting", 2.0
+        )  # fmt: skip
+        assert (s.seeds, s.early_stopping, s.patience, s.calibrate, s.immature) == ((0, 1), True, 6, True, "drop")
         assert (s.n_neighbours, s.batch_size, s.shuffle, s.train_categories) == (16, "auto", True, "change")
-        assert (s.domain, s.n_steps, s.step_size, s.hidden, s.epochs) == ("schema", 30, 0.1, (32,), 100)
+        assert (s.domain, s.n_steps, s.step_size, s.hidden, s.epochs) == ("schema", 10, 0.3, (128,), 40)
     assert {Settings.resolve(data).profile for data in FINAL} == {"as-run"}
     table = Settings.resolve("moons", {"profile": "table"})  # a profile that is given wins
-    assert (table.tau, table.lambda_reg, table.n_ce) == (0.5, 0.1, None)
+    assert (table.tau, table.lambda_reg, table.n_ce) == (0.75, 0.1, None)
 
 
 def test_the_classifier_begins_with_the_profile_for_tables() -> None:
@@ -53,7 +57,7 @@ def test_a_column_goes_one_way_only() -> None:
 def test_all_that_is_wrong_is_said_at_once() -> None:
     said = refused({"tau": 2, "batch_size": 0, "objective": "cct", "class_weight": "balance"})
     assert said == (
-        "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'cct'; did you mean 'ct'?, and "
+        "setting 'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'cct'; did you mean 'ct'?, and "
         "setting 'batch_size' must be at least 1; got 0, and setting 'class_weight' must be 'balanced'; got 'balance', "
         "and setting 'tau' must be less than 1; got 2"
     )
@@ -98,7 +102,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
         ({"epochs": -1}, "setting 'epochs' must be at least 0; got -1"),
         ({"epochs": 2.5}, "setting 'epochs' must be a valid integer, got a number with a fractional part; got 2.5"),
         ({"tau": "high"}, "setting 'tau' must be a valid number, unable to parse string as a number; got 'high'"),
-        ({"objective": "at"}, "setting 'objective' must be 'ct', 'bl', 'ar' or 'cd'; got 'at'"),
+        ({"objective": "at"}, "setting 'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'at'"),
         (
             {"profile": "mine"},
             "setting 'profile' must be 'table', 'as-run', 'as-written', 'longer', 'categories', 'neighbours' or "

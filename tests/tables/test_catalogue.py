@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from countertrain.tables import Dataset, Split, catalogue, load
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import UNSCALED
 from countertrain.tables.schema import Categorical, Numeric, Schema
 
 EMBEDDED = ("ls", "ol", "circles", "moons", "debt-age", "loans", "breast-cancer", "digits")
@@ -29,7 +29,7 @@ def table() -> Dataset:
     return Dataset(
         name="people",
         title="People",
-        encoder=Encoder(schema, np.zeros(3), np.ones(3), ("float64", "float64", "str")),
+        encoder=Encoder(schema, (UNSCALED,) * 3, ("float64", "float64", "str")),
         label="bought",
         classes=("no", "yes"),
         train=Split(x[:30], y[:30]),

@@ -7,6 +7,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from countertrain.tables import Dataset, load
+from countertrain.tables.scales import Standard
 from countertrain.tables.schema import Schema
 from countertrain.tables.splits import split_off, split_rows
 
@@ -48,9 +49,9 @@ def test_the_encoder_is_fitted_to_the_rows_named_and_knows_the_levels_of_all(peo
     known = np.concatenate(splits[:2])
     rows = people[["age", "job"]]
     data = Dataset.of(rows, people["bought"], splits=splits, fit_on=known)
-    assert data.encoder.centre[0] == rows["age"].iloc[known].to_numpy(float).mean()
-    assert data.encoder.scale[0] == rows["age"].iloc[known].to_numpy(float).std(ddof=1)
-    assert data.encoder.centre[0] != rows["age"].iloc[splits[0]].mean()
+    numbers = rows["age"].iloc[known].to_numpy(float)
+    assert data.encoder.scales[0] == Standard(numbers.mean(), numbers.std(ddof=1))
+    assert numbers.mean() != rows["age"].iloc[splits[0]].mean()
     assert "job=king" in data.features
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import UNSCALED
 from countertrain.tables.schema import Boolean, Categorical, Numeric, Schema, SchemaError
 from countertrain.tables.sources.downloads import find
 from countertrain.tables.sources.paper import TABLES
@@ -266,7 +267,7 @@ def test_an_encoder_is_fitted_to_rows_with_values() -> None:
     with pytest.raises(ValueError, match="column 'c' has no value in the training rows; drop it"):
         Encoder.fit(schema, pd.DataFrame({"c": [math.nan]}))
     with pytest.raises(ValueError, match="column 'c' leaves bounds, a fill or rare levels open; use En"):
-        Encoder(schema, np.zeros(1), np.ones(1), ("float64",))
+        Encoder(schema, (UNSCALED,), ("float64",))
 
 
 def test_a_level_of_fewer_than_one_in_1000_training_rows_is_rare() -> None:
@@ -451,10 +452,18 @@ def test_an_encoder_can_be_pickled(people: pd.DataFrame) -> None:
     [
         ({"schema": {"columns": [{"kind": "numeric", "name": "c", "lowr": 1}]}}, "has no setting 'lowr'; did you mean"),
         ({"schema": 3}, "must be a mapping, not int"),
-        ({"centre": [0.0, 1.0]}, "a centre, a scale and a type for each of its 1 columns"),
-        ({"centre": ["x"]}, "could not convert string"),
-        ({"scale": [0.0]}, "must be finite, and its scales positive"),
-        ({"centre": [math.nan]}, "must be finite, and its scales positive"),
+        ({"scales": 2 * [{"centre": 0.0, "scale": 1.0}]}, "a scale and a type for each of its 1 columns"),
+        ({"scales": [{"centre": "x", "scale": 1.0}]}, "could not convert string"),
+        ({"scales": [{"centre": 0.0, "scale": 0.0}]}, "a centre must be finite, a scale finite and positive; got 0, 0"),
+        ({"scales": [{"centre": math.nan, "scale": 1.0}]}, "a centre must be finite, a scale finite and positive"),
+        ({"scales": [{"centre": 0.0}]}, "'scale'"),
+        (
+            {"scales": [{"values": [1.0, 1.0], "scores": [0.0, 1.0], "gaps": []}]},
+            "the knots of a rank scale must be fi",
+        ),
+        ({"scales": [{"values": [1.0, 2.0], "scores": [0.0], "gaps": []}]}, "as many scores as values"),
+        ({"scales": [{"values": [1.0, 2.0]}]}, "'scores'"),
+        ({"scales": [3]}, "int"),
         ({"dtypes": ["os.system"]}, "'os.system' not understood"),
     ],
 )

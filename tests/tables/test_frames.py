@@ -155,7 +155,7 @@ def test_a_column_that_never_changes_in_training_is_only_centred(people: pd.Data
     declared = Schema.infer(people.drop(columns="bought")).with_columns(visits={"kind": "numeric"})
     data = load(path, schema=declared)
     x, _ = everything(data)
-    assert data.encoder.scale[data.schema.names.index("visits")] == 1
+    assert data.encoder.scales[data.schema.names.index("visits")].scale == 1
     assert torch.allclose(x[:, data.features.index("visits")], torch.zeros(100), atol=1e-6)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from countertrain.constraints import Constraints
+from countertrain.models.architectures import piecewise
 from countertrain.models.kernels import fused_adam
 from countertrain.models.population import Population
 from countertrain.search.generators import eccco
@@ -91,6 +92,7 @@ KINDS: dict[str, Callable[[], nn.Module]] = {
     "embedding": Embedded,
     "piecewise linear": Pieces,
     "attention": Attention,
+    "piecewise": lambda: piecewise(D, K, numbers=[0, 2], hidden=(8,), n_pieces=4, seed=int(torch.randint(99, ()))),
 }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from countertrain.models.architectures import mlp
@@ -14,7 +15,7 @@ from countertrain.search.generators import eccco, generic, langevin, pgd, revise
 from countertrain.testing import check_method, toy_rows
 from countertrain.training.ct import advloss, yloss
 from countertrain.training.method import Blocks, Method, Session, Task, Terms, TermState, needs
-from countertrain.training.methods import ar, bl, cd, ct
+from countertrain.training.methods import ar, bl, cd, ct, taught
 from countertrain.training.trainer import CounterfactualTrainer
 
 QUICK = {"generator": eccco(n_steps=15, tau=0.5), "n_ce": 30}
@@ -30,8 +31,27 @@ QUICK = {"generator": eccco(n_steps=15, tau=0.5), "n_ce": 30}
         ar(**QUICK),
         cd(**QUICK),
         bl(),
+        taught(teacher=LogisticRegression(), **QUICK),
+        taught(
+            teacher=LogisticRegression(),
+            teacher_sees="mutable",
+            **QUICK,
+            immature="drop",
+            generate="batch",
+            burn_in=0.4,
+        ),
     ],
-    ids=["ct", "ct by mini-batch", "ct after burn-in", "ct that draws", "ar", "cd", "bl"],
+    ids=[
+        "ct",
+        "ct by mini-batch",
+        "ct after burn-in",
+        "ct that draws",
+        "ar",
+        "cd",
+        "bl",
+        "taught",
+        "taught by mini-batch",
+    ],
 )
 def test_the_methods_of_the_paper_keep_the_contract(method: Method) -> None:
     check_method(method)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from countertrain.demo.job import Job
     from countertrain.demo.proof import PanelResult
     from countertrain.evaluation.comparison import Reduction
+    from countertrain.judge import Verdict
     from countertrain.runs.measure import Scores
     from countertrain.training.history import EpochRecord
     from countertrain.training.trainer import Callback
@@ -39,10 +40,11 @@ __all__ = [
     "training_bar",
     "training_bars",
     "truth_table",
+    "verdict_table",
 ]
 
 console = Console(highlight=False)
-_SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge"}
+_SHOWN = {"mature": "mature", "yloss": "yloss", "div": "div", "advloss": "adv", "ridge": "ridge", "teach": "teach"}
 
 
 def _progress() -> Progress:
@@ -193,6 +195,30 @@ def truth_table(job: "Job") -> Table:
     table.caption = (
         "promised, in truth: mean probability of repaying, by the model and by the process "
         f"({job.accepted:.2f} for applicants whom CT accepts); likely: share above one half"
+    )
+    return table
+
+
+def verdict_table(verdict: "Verdict") -> Table:
+    """What the panel makes of advice, for each probability that it is to reach, and of real people."""
+    table = Table(title=f"Advice towards {escape(repr(verdict.target))}", title_justify="left", caption_justify="left")
+    table.add_column("probability asked for")
+    standings = verdict.standings
+    for one in standings:
+        table.add_column(f"{one.tau:g}{'*' if one.tau == verdict.default else ''}", justify="right")
+    table.add_column("real", justify="right")
+    table.add_row("cost", *(f"{one.cost:.1f}" for one in standings), "")
+    table.add_row("columns changed", *(f"{one.n_changed:.1f}" for one in standings), "")
+    for name, share in verdict.ceiling.items():
+        table.add_row(f"{name} accepts", *(f"{one.accepted[name]:.0%}" for one in standings), f"{share:.0%}")
+    whole = (f"{one.whole:.0%}" for one in standings)
+    table.add_row("whole panel accepts", *whole, f"{verdict.whole_ceiling:.0%}", style="bold")
+    if standings[0].typical is not None:
+        table.add_row("typical", *(f"{one.typical:.0f}" for one in standings), "50")
+        table.add_row("distance", *(f"{one.distance:.2f}" for one in standings), "1.00")
+    table.caption = (
+        "*: the default. Cost in normal scores, 1 for another level; typical: percentile among real people by local "
+        "outlier factor; distance: to the five nearest, relative to real people's"
     )
     return table
 

@@ -1,4 +1,4 @@
-"""What can be done with a trained model on the command line: evaluate, explain, report, serve, export."""
+"""What can be done with a trained model on the command line: evaluate, explain, judge, report, serve, export."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from countertrain.cli import options
 from countertrain.cli.app import app
 from countertrain.cli.options import find_columns
 from countertrain.files import write_text
-from countertrain.recourse.defaults import OPTIONS, TAU
+from countertrain.recourse.defaults import OPTIONS, PEOPLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,13 @@ def explain(
     target: options.Target = None,
     n_options: Annotated[int, typer.Option("--options", help="Options for each person.", min=1, max=10)] = OPTIONS,
     immutable: options.Immutable = None,
-    tau: Annotated[float, typer.Option(help="Probability of the target class to reach.")] = TAU,
+    tau: Annotated[
+        float | None,
+        typer.Option(help="Probability of the target class to reach.", show_default="as of most who have it"),
+    ] = None,
+    certainty: Annotated[
+        float | None, typer.Option(help="Share of the advice that is to hold by independent models, instead of --tau.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
     """What each person could change for another decision; the first few on the screen, all of them into a file."""
@@ -89,6 +95,8 @@ def explain(
     people = run.test_rows()[0] if rows is None else read_table(rows)
     people = _choose_rows(people, row)
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
+    if certainty is not None:
+        tau = _find_tau(run, certainty, target, tau)
     found = explain(run.decider, people, target, options=n_options, immutable=fixed, tau=tau)
     numbered = [replace(explanation, row=number) for number, explanation in zip(row or count(), found, strict=False)]
     console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
@@ -100,6 +108,42 @@ def explain(
         dictionaries = [one.to_dict() for one in numbered]
         write_text(out, json.dumps(dictionaries) if out.suffix == ".json" else frame.to_csv(index=False))
         console.print(f"[dim]{len(found)} people: {out}[/]", soft_wrap=True)
+
+
+@app.command()
+def judge(
+    folder: options.Folder,
+    target: options.Target = None,
+    rows: Labelled = None,
+    people: Annotated[int, typer.Option(help="People to advise, at most.", min=1)] = PEOPLE,
+    out: Annotated[Path | None, typer.Option(help="JSON file with all of it.")] = None,
+) -> None:
+    """Does the advice hold? Independent models judge the rows that people are told to have.
+
+    They are boosting, a forest, logistic regression, and the model itself trained anew on two halves of its rows with
+    other seeds. Beside them stands what they make of real people who have the decision wanted.
+    """
+    from functools import partial
+
+    from countertrain.cli.console import console, counting, verdict_table
+    from countertrain.judge import judge as judge_advice
+    from countertrain.runs.fitting import retrain
+    from countertrain.runs.folder import read_run
+    from countertrain.tables.labels import code_labels
+
+    run = read_run(folder)
+    frame, labels = run.test_rows() if rows is None else _read_labelled(run, rows)
+    wanted = run.decider.classes[-1] if target is None else target
+    codes, _ = code_labels(labels, run.data.classes)
+    with counting(f"judging {folder}") as progress:
+        verdict = judge_advice(
+            run.decider, frame, codes, wanted, retrain=partial(retrain, run), people=people, progress=progress
+        )
+    console.print(verdict_table(verdict))
+    console.print(verdict.summary(), soft_wrap=True, markup=False)
+    if out is not None:
+        write_text(out, json.dumps(verdict.to_dict(), indent=2))
+        console.print(f"[dim]{out}[/]", soft_wrap=True)
 
 
 @app.command()
@@ -174,6 +218,22 @@ def export(
     path = out or folder / "model.onnx"
     CounterfactualClassifier.load(folder).save_onnx(path)
     console.print(f"model: {path}", soft_wrap=True)
+
+
+def _find_tau(run: "Run", certainty: float, target: str | None, tau: float | None) -> float:
+    """The probability at which so large a share of the advice holds."""
+    from countertrain.cli.console import console, counting
+    from countertrain.judge.certainty import find_tau, judge_held_out
+
+    if tau is not None:
+        raise ValueError("give either --tau or --certainty, not both")
+    if target is None:
+        raise ValueError("--certainty needs --target, the decision that people want")
+    with counting("asking independent models") as progress:
+        verdict = judge_held_out(run.decider, target, progress=progress)
+    found = find_tau(verdict, certainty)
+    console.print(f"[dim]{certainty:.0%} of the advice held for people who were held out at tau = {found:.2f}[/]")
+    return found
 
 
 def _check_baseline(folder: Path, run: "Run", baseline: Path | None, other: "Run") -> None:

@@ -83,7 +83,7 @@ def plot_truth(outcomes: Sequence[Outcome], before: float, accepted: float) -> F
     figure = Figure(figsize=(5.4, 3.5), layout="constrained")
     ax = figure.subplots()
     for name, colour, marker in (("conventional", BLUE, "s"), ("CT", ORANGE, "o")):
-        mine = [outcome for outcome in outcomes if outcome.model == name]
+        mine = sorted((one for one in outcomes if one.model == name), key=lambda one: one.tau)
         costs, truths = [outcome.cost for outcome in mine], [outcome.true_probability for outcome in mine]
         ax.plot(costs, truths, color=colour, marker=marker, ms=6, lw=1.8, label=name)
         for outcome in (mine[0], mine[-1]):

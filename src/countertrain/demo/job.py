@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from countertrain.files import write_text
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
-from countertrain.recourse.defaults import TAU
 from countertrain.recourse.explanation import Explanation
 from countertrain.recourse.search import RecourseSearch
 from countertrain.runs.run import Run
@@ -28,7 +27,7 @@ __all__ = ["Job", "Outcome", "Person", "Watch", "advise_applicants", "choose_exa
 Watch = Callable[[str, int], AbstractContextManager[Callback]]
 """Title and number of epochs of a training -> a context with a callback that shows how far it is."""
 _WANTED = "repaid"
-_TAUS = (0.5, 0.6, TAU, 0.85, 0.9, 0.95)  # from just accepted to surely accepted
+_TAUS = (None, 0.5, 0.6, 0.75, 0.85, 0.9, 0.95)  # as it is by default; and from just accepted to surely accepted
 _EXAMPLES = 3
 
 
@@ -39,6 +38,8 @@ class Outcome:
     model: str
     tau: float
     """The probability that the model was asked to promise."""
+    default: bool
+    """Whether that is what it is asked for where nobody says otherwise."""
     promised: float
     """The probability of repaying that the model gives to the rows that people are told."""
     true_probability: float
@@ -83,7 +84,7 @@ class Job:
     @property
     def first_outcomes(self) -> list[Outcome]:
         """What the advice of each model comes to where nobody asks for another tau."""
-        return [outcome for outcome in self.outcomes if outcome.tau == TAU]
+        return [outcome for outcome in self.outcomes if outcome.default]
 
 
 def train_both(folder: Path, n_people: int, *, watch: Watch, say: Callable[[str], None]) -> Run:
@@ -121,8 +122,11 @@ def advise_applicants(
         repaying_before=float((truth > 0.5).mean()),
         accepted=float(true_probability(applicants)[accepts["CT"]].mean()),
         accuracy={name: float((said == applicants.repaid).mean()) for name, said in accepts.items()},
-        outcomes=[_judge(name, tau, recourse, told) for (name, tau), recourse in found.items()],
-        people=choose_examples(found["CT", TAU], told),
+        outcomes=sorted(
+            (_judge(name, tau, deciders[name], recourse, told) for (name, tau), recourse in found.items()),
+            key=lambda outcome: (outcome.model == "CT", outcome.tau),
+        ),
+        people=choose_examples(found["CT", None], told),
     )
 
 
@@ -134,9 +138,9 @@ def _accept(decider: Decider, rows: pd.DataFrame) -> NDArray[np.bool_]:
 
 def _explain(
     deciders: dict[str, Decider], told: People, progress: Callable[[int, int], None]
-) -> dict[tuple[str, float], Recourse]:
+) -> dict[tuple[str, float | None], Recourse]:
     """What each model tells these people, for each probability that it is asked to promise."""
-    found: dict[tuple[str, float], Recourse] = {}
+    found: dict[tuple[str, float | None], Recourse] = {}
     for name, decider in deciders.items():
         search = RecourseSearch.of(decider)
         request = search.request(told.rows, _WANTED)
@@ -146,14 +150,15 @@ def _explain(
     return found
 
 
-def _judge(name: str, tau: float, recourse: Recourse, people: People) -> Outcome:
+def _judge(name: str, tau: float | None, decider: Decider, recourse: Recourse, people: People) -> Outcome:
     """What the process makes of the first option of each person; who gets none stays as they are."""
     told, table = _told_rows(recourse, people), recourse.table
     first = table.number == 1
     truth = true_probability(people, told)
     return Outcome(
         model=name,
-        tau=tau,
+        tau=_default_tau(decider) if tau is None else tau,
+        default=tau is None,
         promised=float(table.probability[first].mean()),
         true_probability=float(truth.mean()),
         repaying=float((truth > 0.5).mean()),
@@ -161,6 +166,10 @@ def _judge(name: str, tau: float, recourse: Recourse, people: People) -> Outcome
         cost=float(table.costs[first].sum(1).mean()),
         n_changed=float((table.costs[first] > 0).sum(1).mean()),
     )
+
+
+def _default_tau(decider: Decider) -> float:
+    return RecourseSearch.of(decider).default_tau(torch.tensor([decider.classes.index(_WANTED)]))
 
 
 def _told_rows(recourse: Recourse, people: People) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The architectures of the paper, each mapping (n, D) rows to (n, K) logits."""
+"""Architectures: those of the paper and one for tables, each mapping (n, D) rows to (n, K) logits."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Ensemble", "Initialisation", "lenet", "linear", "mlp"]
+__all__ = ["Ensemble", "Initialisation", "Pieces", "lenet", "linear", "mlp", "piecewise"]
 
 Initialisation = Literal["glorot", "torch"]
 
@@ -33,6 +33,65 @@ def mlp(
         layers += [_blank(nn.Linear, width, following), activation()]
     layers.append(_blank(nn.Linear, hidden[-1] if hidden else n_features, n_classes))
     return _initialised(nn.Sequential(*layers), seed, init)
+
+
+class Pieces(nn.Module):
+    """Numbers as they are, and beside each one how far it has come on each of T pieces of the line: 0 to 1.
+
+    A network then bends where it must, as trees do, instead of everywhere a little. The pieces hold about equally many
+    people where numbers are normal scores. Beyond the first and the last, the number itself still has a slope.
+    """
+
+    slope: Tensor  # (T, 1)
+    shift: Tensor  # (T, 1)
+    numbers: Tensor  # (R,) places of the numbers among the features
+
+    def __init__(self, n_features: int, numbers: Sequence[int], n_pieces: int = 16) -> None:
+        super().__init__()
+        if n_pieces < 2:
+            raise ValueError(f"n_pieces must be at least 2, one below and one above the middle; got {n_pieces}")
+        self.n_features, self.n_pieces = n_features, n_pieces
+        edges = torch.special.ndtri(torch.arange(1, n_pieces, dtype=torch.float64) / n_pieces)  # (T - 1,)
+        edges = torch.cat([edges[:1] - 1, edges, edges[-1:] + 1])
+        slope = (1 / edges.diff()).float().unsqueeze(-1)
+        buffers = {"slope": slope, "shift": -edges[:-1].float().unsqueeze(-1) * slope}
+        for name, tensor in {**buffers, "numbers": torch.tensor(list(numbers), dtype=torch.int64)}.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def n_outputs(self) -> int:
+        """Numbers per row that come out."""
+        return self.n_features + len(self.numbers) * self.n_pieces
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, D) rows -> (n, D + R T)."""
+        return self.rows_last(x.mT).mT
+
+    def rows_last(self, h: Tensor) -> Tensor:
+        """The same for (..., D, n): (..., D + R T, n)."""
+        mine = h[..., self.numbers, :].unsqueeze(-2)  # (..., R, 1, n)
+        pieces = torch.addcmul(self.shift, mine, self.slope).clamp(0, 1)  # (..., R, T, n)
+        return torch.cat([h, pieces.flatten(-3, -2)], dim=-2)
+
+    def extra_repr(self) -> str:
+        """What makes it this one."""
+        return f"{self.n_features}, {self.numbers.tolist()}, {self.n_pieces}"
+
+
+def piecewise(
+    n_features: int,
+    n_classes: int,
+    *,
+    numbers: Sequence[int] | None = None,
+    hidden: Sequence[int] = (128,),
+    n_pieces: int = 16,
+    seed: int = 0,
+    init: Initialisation = "glorot",
+) -> nn.Module:
+    """Multilayer perceptron over piecewise-linear codes of the features at places `numbers`; all if left out."""
+    pieces = Pieces(n_features, range(n_features) if numbers is None else numbers, n_pieces)
+    network = mlp(pieces.n_outputs, n_classes, hidden=hidden, seed=seed, init=init)
+    return nn.Sequential(pieces, *network.children())
 
 
 def lenet(n_features: int, n_classes: int, *, seed: int = 0, init: Initialisation = "glorot") -> nn.Module:

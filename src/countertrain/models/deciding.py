@@ -1,20 +1,63 @@
 """How trained models decide: several as one, and logits that do not depend on the rows beside a row."""
 
+import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from countertrain.models.architectures import Ensemble
-from countertrain.models.population import Population
+from countertrain.models.population import NotStackableError, Population
 
-__all__ = ["as_one", "logits_of"]
+__all__ = ["Committee", "as_one", "as_searchable", "logits_of"]
 
 
 def as_one(models: Sequence[nn.Module]) -> nn.Module:
     """One module (n, D) -> (n, K) logits: the model itself, or the ensemble of several."""
     return models[0] if len(models) == 1 else Ensemble(models)
+
+
+class Committee:
+    """Models of one architecture that decide together, run as one population: what an Ensemble says, but faster."""
+
+    batch_dependent = False
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self._population = Population(models)
+
+    @property
+    def rows_last(self) -> bool:
+        """Whether (1, n, D) inputs should lie in memory as (1, D, n)."""
+        return self._population.rows_last
+
+    def __len__(self) -> int:
+        return 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(1, n, D) rows -> (1, n, K) logits, the logarithm of the mean of all probabilities."""
+        size = len(self._population)
+        log_p = self._population(x.expand(size, *x.shape[1:])).log_softmax(-1)  # (P, n, K)
+        return log_p.logsumexp(0, keepdim=True) - math.log(size)
+
+    def trainable(self) -> list[Tensor]:
+        """Nothing: it decides and does not learn."""
+        return []
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """All models as they decide inside."""
+        return self._population.evaluating()
+
+
+def as_searchable(model: nn.Module) -> nn.Module | Committee:
+    """The model as a search is fastest with it."""
+    if isinstance(model, Ensemble):
+        try:
+            return Committee([*model.models])
+        except NotStackableError:
+            return model
+    return model
 
 
 def logits_of(model: nn.Module, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from countertrain.models.architectures import Pieces
 from countertrain.models.kernels import multiply_rows_last
 
 __all__ = [
@@ -74,7 +75,7 @@ class Population:
     """P models of one architecture: (P, n, *shape) rows -> (P, n, K) logits.
 
     For P > 1 the parameters are stacked copies with a leading axis P, and `write_back` brings them home to
-    the modules; for P = 1 they are the module's own. Chains of linear layers and element-wise activations run
+    the modules; for P = 1 they are the module's own. Chains of linear layers, element-wise activations and `Pieces` run
     on rows-last memory (see `rows_last`), anything else as a plain call (P = 1) or under vmap.
     """
 
@@ -145,6 +146,9 @@ class Population:
         assert self._chain is not None
         h = x.transpose(-1, -2)  # (P, D, n)
         for layer in self._chain:
+            if isinstance(layer, Pieces):
+                h = layer.rows_last(h)
+                continue
             if isinstance(layer, nn.Module):
                 h = layer(h)
                 continue
@@ -275,7 +279,7 @@ def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None
         if type(layer) is nn.Linear:
             chain.append((f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None))
             return True
-        if type(layer) in _ELEMENTWISE:
+        if type(layer) in _ELEMENTWISE or type(layer) is Pieces:
             chain.append(layer)
             return True
         return False

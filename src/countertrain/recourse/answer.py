@@ -1,7 +1,7 @@
 """What would change a decision: the result of `explain`, in the user's own units and categories."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, overload
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from countertrain.recourse.explanation import Change, Explanation, Option
 from countertrain.recourse.rendering import as_html
+from countertrain.tables.scales import Ranks
 from countertrain.words import plain
 
 __all__ = ["OptionTable", "Recourse"]
@@ -41,7 +42,10 @@ class OptionTable:
     def take(self, options: NDArray[np.int64], row: NDArray[np.int64]) -> Self:
         """Some of the options, for explanations numbered anew by `row`."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        taken = {name: c.iloc[options] if name == "values" else c[options] for name, c in columns.items()}
+        taken = {
+            name: c.iloc[options].reset_index(drop=True) if name == "values" else c[options]
+            for name, c in columns.items()
+        }
         return type(self)(**(taken | {"row": row}))
 
 
@@ -58,6 +62,8 @@ class Recourse(Sequence[Explanation]):
     examples: pd.DataFrame
     """Real rows, which the options name as their nearest."""
     units: Mapping[str, str | None]
+    ranks: Mapping[str, Ranks] = field(default_factory=dict)
+    """Columns whose numbers have places among people."""
 
     @classmethod
     def join(cls, parts: Sequence["Recourse"]) -> "Recourse":
@@ -87,7 +93,7 @@ class Recourse(Sequence[Explanation]):
     def __getitem__(self, index: slice) -> "Recourse": ...
     def __getitem__(self, index: int | slice) -> "Explanation | Recourse":
         if isinstance(index, slice):
-            return self._select(np.arange(len(self))[index])
+            return self.select(np.arange(len(self))[index])
         if not -len(self) <= index < len(self):
             raise IndexError(f"row must lie in 0..{len(self) - 1}; got {index}")
         row = index % len(self)
@@ -142,7 +148,8 @@ class Recourse(Sequence[Explanation]):
         more = f"; the first {_MOST_SHOWN} are shown, to_frame() has all" if len(self) > _MOST_SHOWN else ""
         return as_html(self[:_MOST_SHOWN], title=f"{self!r}{more}")
 
-    def _select(self, rows: NDArray[np.int64]) -> "Recourse":
+    def select(self, rows: NDArray[np.int64]) -> "Recourse":
+        """The explanations of some rows, in any order."""
         first, last = (np.searchsorted(self.table.row, rows, side) for side in ("left", "right"))
         options = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [rows])
         return replace(
@@ -158,7 +165,7 @@ class Recourse(Sequence[Explanation]):
     def _make_option(self, i: int, row: int) -> Option:
         table, before, after = self.table, self._factuals[row], self._values[i]
         changes = tuple(
-            Change(name, before[name], after[name], float(cost), self.units.get(name))
+            Change(name, before[name], after[name], float(cost), self.units.get(name), self._place(name, before, after))
             for name, cost in zip(after, table.costs[i], strict=True)
             if cost > 0
         )
@@ -174,6 +181,14 @@ class Recourse(Sequence[Explanation]):
             nearest=tuple(self._examples[j] for j in table.nearest[i] if j >= 0),
             reason=table.reason[i],
         )
+
+    def _place(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, float] | None:
+        """The shares of people who have less than a number, before and after."""
+        pair = before[name], after[name]
+        if name not in self.ranks or None in pair:
+            return None
+        low, high = self.ranks[name].share_below(np.array(pair, dtype=np.float64))
+        return float(low), float(high)
 
     @cached_property
     def _factuals(self) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ class Decider:
     models: tuple[nn.Module, ...]
     reference: tuple[Tensor, Tensor] | None = None
     """Real rows (m, D), encoded, and their class numbers (m,); None where they were not kept."""
+    held_out: tuple[Tensor, Tensor] | None = None
+    """The same of rows that the models were not trained on; None where there are none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the models were trained."""
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from countertrain.recourse.rendering import as_html, as_text
+from countertrain.recourse.rendering import as_html, as_text, name_places
 
 __all__ = ["Change", "Explanation", "Option"]
 
@@ -16,12 +16,15 @@ class Change:
     before: Any
     after: Any
     cost: float
-    """How far a number moves, in standard deviations of the training rows; 1 for a category or boolean."""
+    """How far a number moves on the model's scale, in normal scores or standard deviations; 1 for another level."""
     unit: str | None = None
+    places: tuple[float, float] | None = None
+    """The shares of people, in 0..1, who have less than a number before and after; None where nobody counted."""
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}"
+        where = f" ({name_places(*self.places)})" if self.places else ""
+        return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}{where}"
 
 
 @dataclass(frozen=True, slots=True)

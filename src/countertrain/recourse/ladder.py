@@ -1,13 +1,14 @@
 """The search behind recourse, on encoded rows: stronger and stronger means for those not helped yet."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from countertrain.models.deciding import logits_of
+from countertrain.models.deciding import Committee, as_searchable, logits_of
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.search.generator import Generator
@@ -20,6 +21,9 @@ from countertrain.search.state import Memory
 __all__ = ["Attempt", "Ladder"]
 
 _REAL_ROWS = 20  # nearest real rows tried per person
+_ATYPICAL = 8.0  # what it costs to be twice as far from real people as they are from each other
+_TYPICAL = 1.1  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
+_AT_ONCE = 500  # people whose nearest real rows are looked at together
 _HALVINGS = 6  # of the way back to the person's own numbers
 
 
@@ -59,7 +63,10 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """Plausible counterfactuals first, then any, then real rows of the target class; each for those left over."""
+    """Plausible counterfactuals and the way to real rows of the target class; any counterfactual for those left over.
+
+    With `typical`, no row is made simpler at the price of being less like real people than they are like each other.
+    """
 
     model: nn.Module
     grid: AnswerGrid
@@ -67,16 +74,27 @@ class Ladder:
     tau: float
     n_steps: int
     sparse: bool
+    typical: bool = True
+
+    @cached_property
+    def _searchable(self) -> nn.Module | Committee:
+        return as_searchable(self.model)
 
     def climb(self, reach: Reach, target: Tensor) -> Attempt:
         """The best attempt for each person; the person's own row where nothing is better."""
         best = self.judge(reach.origin, target)
-        for rung in (self._search_plausibly, self._search_forcefully, self._try_real_rows):
-            rows = (~self.reaches_tau(best)).nonzero()[:, 0]
-            if len(rows):
-                tried = rung(reach[rows], target[rows], best[rows])
-                best = best.put(rows, self._choose_better(best[rows], tried, reach[rows]))
-        return self._move_closer(self._undo_changes(best, reach, target), reach, target) if self.sparse else best
+        rows = (~self.reaches_tau(best)).nonzero()[:, 0]
+        for rung in (self._search_plausibly, self._follow_real_rows, self._search_forcefully):
+            if not len(rows):
+                break
+            tried = rung(reach[rows], target[rows], best[rows])
+            if self.sparse:
+                tried = self._undo_changes(tried, reach[rows], target[rows])
+                tried = self._move_closer(tried, reach[rows], target[rows])
+            best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
+            if rung == self._follow_real_rows:
+                rows = rows[~self.reaches_tau(best[rows])]
+        return best
 
     def find_options(self, reach: Reach, target: Tensor, most: Tensor) -> list[tuple[Tensor, Attempt]]:
         """Up to `most` (n,) different attempts per person: whose they are (m,), and the attempts.
@@ -145,7 +163,7 @@ class Ladder:
         return self._walk(generator, reach, target, start)
 
     def _walk(self, generator: Generator, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
-        found = generator(self.model, start.x.float(), target, constraints=reach.constraints())
+        found = generator(self._searchable, start.x.float(), target, constraints=reach.constraints())
         return self._settle(found.x.double(), reach, target)
 
     def _settle(self, x: Tensor, reach: Reach, target: Tensor) -> Attempt:
@@ -155,45 +173,69 @@ class Ladder:
         if not len(rows):
             return nearest
         away = self.judge(self.grid.snap(x[rows], reach[rows], away=True), target[rows])
-        return nearest.put(rows, self._choose_better(nearest[rows], away, reach[rows]))
+        return nearest.put(rows, _choose(self._merit(away) > self._merit(nearest[rows]), away, nearest[rows]))
 
-    def _try_real_rows(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
-        """The nearest real rows that the model puts into the target class, moved to where the person can go."""
+    def _follow_real_rows(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
+        """Towards the nearest real rows that the model is sure are of the target class, as far as the person can go."""
         best = start
         if self.reference is None:
             return best
         for k in target.unique().tolist():
             rows = (target == k).nonzero()[:, 0]
             among = self.reference.of_class(k)
-            among = among[self.judge(self.reference.x[among], self.reference.y[among]).valid]
+            sure = self.judge(self.reference.x[among], self.reference.y[among])
+            among = among[self.reaches_tau(sure) if self.reaches_tau(sure).any() else sure.valid]
             if not len(among):
                 continue
-            mine = reach[rows]
-            _, places = self.reference.find_nearest(mine.origin, among, _REAL_ROWS)
-            for place in places.unbind(1):
-                found = self._settle(mine.project(self.reference.x[place]), mine, target[rows])
-                best = best.put(rows, self._choose_better(best[rows], found, mine))
+            for part in rows.split(_AT_ONCE):
+                found = self._copy_nearest(reach[part], target[part], among)
+                best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
         return best
 
-    def _choose_better(self, one: Attempt, other: Attempt, reach: Reach) -> Attempt:
-        """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the cheaper."""
+    def _copy_nearest(self, reach: Reach, target: Tensor, among: Tensor) -> Attempt:
+        """For each person the best of the nearest of some real rows, moved to where the person can go."""
+        assert self.reference is not None
+        _, places = self.reference.find_nearest(reach.origin, among, _REAL_ROWS)  # (n, k)
+        who = torch.arange(len(reach)).repeat_interleave(places.shape[1])
+        tried = self._settle(reach[who].project(self.reference.x[places.flatten()]), reach[who], target[who])
+        merit, price = (
+            each.view_as(places) for each in (self._merit(tried), self._price(tried.x, reach[who], target[who]))
+        )
+        price = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf)
+        return tried[torch.arange(len(reach)) * places.shape[1] + price.argmin(1)]
+
+    def _choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the better one.
+
+        That is the cheaper one, unless it is farther from real people.
+        """
         gain = self._merit(other) - self._merit(one)
-        saved = self.grid.costs(one.x, reach.origin).sum(1) - self.grid.costs(other.x, reach.origin).sum(1)
+        saved = self._price(one.x, reach, target) - self._price(other.x, reach, target)
         return _choose((gain > 0) | ((gain == 0) & (saved > 0)), other, one)
+
+    def _price(self, x: Tensor, reach: Reach, target: Tensor) -> Tensor:
+        """(n,), cost, and what it takes off a row that it is farther from real people than they are from each other."""
+        cost = self.grid.costs(x, reach.origin).sum(1)
+        return cost + _ATYPICAL * (self._atypicality(x, target) - 1).clamp(min=0)
+
+    def _atypicality(self, x: Tensor, target: Tensor) -> Tensor:
+        if self.reference is None or not self.typical:
+            return torch.ones(len(x), dtype=torch.float64)
+        return self.reference.measure_atypicality(x, target)
 
     def _merit(self, attempt: Attempt) -> Tensor:
         return attempt.valid + attempt.probability.clamp(max=self.tau)
 
     def _move_closer(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Numbers taken back towards the person's own by halving the way, as long as the row stays as good."""
-        floor = found.probability.clamp(max=self.tau)
+        least = self._least(found, target)
         way = torch.where(self.grid.number, found.x - reach.origin, 0.0)  # (n, D)
         levels = found.x - way
-        enough, too_little = torch.ones_like(floor), torch.zeros_like(floor)
+        enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
         for _ in range(_HALVINGS):
             share = (enough + too_little) / 2  # (n,)
             trial = self.judge(self.grid.snap(levels + share.unsqueeze(1) * way, reach), target)
-            as_good = (trial.probability >= floor) & (trial.valid | ~found.valid)
+            as_good = self._is_as_good(trial, found, *least, target)
             found = _choose(as_good, trial, found)
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
@@ -203,14 +245,24 @@ class Ladder:
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
         order = costs.masked_fill(costs == 0, torch.inf).argsort(dim=1, stable=True)
         n_changed = (costs > 0).sum(1)
-        floor = found.probability.clamp(max=self.tau)
+        floor, ceiling = self._least(found, target)
         for j in range(int(n_changed.max()) if len(costs) else 0):
             rows = (n_changed > j).nonzero()[:, 0]
             now = found[rows]
             trial = self.judge(self._put_back(now, reach[rows], order[rows, j]), target[rows])
-            as_good = (trial.probability >= floor[rows]) & (trial.valid | ~now.valid)
+            as_good = self._is_as_good(trial, now, floor[rows], ceiling[rows], target[rows])
             found = found.put(rows, _choose(as_good, trial, now))
         return found
+
+    def _least(self, found: Attempt, target: Tensor) -> tuple[Tensor, Tensor]:
+        """What simpler rows must keep, (n,) each: probability up to tau; as typical as real people are, or as found."""
+        return found.probability.clamp(max=self.tau), self._atypicality(found.x, target).clamp(min=_TYPICAL)
+
+    def _is_as_good(self, trial: Attempt, found: Attempt, floor: Tensor, ceiling: Tensor, target: Tensor) -> Tensor:
+        as_good = (trial.probability >= floor) & (trial.valid | ~found.valid)
+        rows = as_good.nonzero()[:, 0]
+        as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= ceiling[rows]
+        return as_good
 
     def _put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
         """Rows with one table column (n,) put back to the person's own value."""

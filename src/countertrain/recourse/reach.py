@@ -11,6 +11,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import FeatureScales
 from countertrain.tables.schema import Categorical, Numeric
 
 __all__ = ["AnswerGrid", "Reach"]
@@ -77,8 +78,7 @@ class AnswerGrid:
 
     column_of: Tensor  # (D,) the table column of each feature
     number: Tensor  # (D,) bool: a number, not a level
-    centre: Tensor  # (D,) float64
-    scale: Tensor  # (D,)
+    scales: FeatureScales
     step: Tensor  # (D,) in the user's units; 1 for a level
     lower: Tensor  # (D,) the domain of the schema, encoded, without the levels that nobody is advised to go to
     upper: Tensor  # (D,)
@@ -91,9 +91,8 @@ class AnswerGrid:
         """The grid of an encoder's columns."""
         columns = encoder.schema.columns
         column_of = np.asarray(encoder.column_of)
-        spread = np.array(encoder.scale, dtype=np.float64)
         digits = {
-            i: _DIGITS - int(np.floor(np.log10(spread[i])))
+            i: _DIGITS - int(np.floor(np.log10(encoder.scales[i].spread)))
             for i, column in enumerate(columns)
             if isinstance(column, Numeric) and column.step is None
         }
@@ -104,8 +103,7 @@ class AnswerGrid:
         return cls(
             column_of=torch.from_numpy(column_of),
             number=torch.tensor([isinstance(c, Numeric) for c in columns])[column_of],
-            centre=torch.from_numpy(np.asarray(encoder.centre, dtype=np.float64)[column_of]),
-            scale=torch.from_numpy(spread[column_of]),
+            scales=encoder.feature_scales,
             step=torch.tensor(step, dtype=torch.float64)[column_of],
             lower=domain.lower,
             upper=domain.upper.where(torch.tensor([name not in unadvised for name in encoder.features]), 0.0),
@@ -131,16 +129,18 @@ class AnswerGrid:
 
         A feature that did not move, or has no such value within reach, is the person's own bit for bit.
         """
+        x = torch.where(x == reach.origin, x, self.scales.leave_gaps(x))
         multiple, low, high, own = (self._to_multiples(value) for value in (x, reach.low, reach.high, reach.origin))
-        unsure = _SINGLE * (1 + x.abs()) * self.scale / self.step  # x comes from a search in single precision
-        lost = _DOUBLE * (1 + multiple.abs() + (self.centre / self.step).abs())  # by encoding in double precision
+        # x comes from a search in single precision; encoding in double precision loses something, too
+        unsure = _SINGLE * (1 + x.abs()) * self.scales.measure_units(x) / self.step
+        lost = _DOUBLE * (1 + multiple.abs() + (self.scales.decode(torch.zeros_like(x)) / self.step).abs())
         low, high = (low - lost).ceil(), (high + lost).floor()
         moved = ((multiple - own).abs() > unsure) & (low <= high)
         if away:
             multiple = torch.where(multiple > own, (multiple - unsure).ceil(), (multiple + unsure).floor())
         multiple = multiple.round().clamp(low, high)
         moved &= (multiple - own).abs() > lost
-        return torch.where(moved, (multiple * self.step - self.centre) / self.scale, reach.origin)
+        return torch.where(moved, self.scales.encode(multiple * self.step), reach.origin)
 
     def to_units(self, x: Tensor) -> Tensor:
         """Encoded values in the user's units, to the nearest step."""
@@ -157,4 +157,4 @@ class AnswerGrid:
 
     def _to_multiples(self, x: Tensor) -> Tensor:
         """Encoded values as multiples of their steps."""
-        return (x * self.scale + self.centre) / self.step
+        return self.scales.decode(x) / self.step

@@ -85,7 +85,7 @@ def find_limiting(
     """For each person the columns that the call restricts, and that would have to move more to reach tau."""
     restricted = _find_restricted(ladder.grid, reach, allowed)  # (n, C)
     asked = restricted.any(1).nonzero()[:, 0]
-    found = replace(ladder, sparse=True).climb(allowed[asked], target[asked])
+    found = replace(ladder, sparse=True, typical=False).climb(allowed[asked], target[asked])
     moved = (ladder.grid.costs(found.x, reach.origin[asked]) > 0) & ladder.reaches_tau(found).unsqueeze(1)
     restricted[asked] &= moved
     causes: list[str | None] = [None] * len(target)
@@ -113,7 +113,7 @@ def _try_releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> 
     who = torch.cat([person, several])
     freed = torch.cat([torch.eye(grid.n_columns, dtype=torch.bool)[column], restricted[several]])  # (v, C)
     wider = reach[who].widen(freed[:, grid.column_of], free.low[who], free.high[who])
-    found = replace(ladder, sparse=True).climb(wider, target[who])
+    found = replace(ladder, sparse=True, typical=False).climb(wider, target[who])
     costs = grid.costs(found.x, wider.origin)  # (v, C)
     alone = torch.full_like(reach.low[:, : grid.n_columns], torch.inf)
     alone[person, column] = costs.sum(1).masked_fill(~found.valid, torch.inf)[: len(person)]

@@ -12,6 +12,7 @@ __all__ = ["Plausibility", "Reference"]
 
 _ROWS = 2000  # real rows per class, at most: more would hardly change the distances
 _SPACING_ROWS = 500  # of these, rows whose own distance to the others is measured
+_SAMPLE, _NEIGHBOURS = 1000, 5  # real rows per class, and the nearest of them by which a row is typical or not
 _BLOCK = 1000  # rows compared with all real ones at once
 
 
@@ -39,18 +40,20 @@ class Reference:
     grid: AnswerGrid
     spacing: dict[int, Tensor]
     """Per class, in ascending order: distances of real rows to the nearest other one."""
+    typical: dict[int, float]
+    """Per class: how far a real row in the middle is from its neighbours, as `measure_atypicality` does."""
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, grid: AnswerGrid, *, seed: int = 0) -> Self:
         """A sample of the rows x (N, D) with classes y (N,)."""
         stream = torch.Generator().manual_seed(seed)
-        kept, spacing = [y[:0]], {}
+        kept, spacing, typical = [y[:0]], {}, {}
         for k in y.unique().tolist():
             places = (y == k).nonzero()[:, 0]
             kept.append(places[torch.randperm(len(places), generator=stream)[:_ROWS]])
-            spacing[k] = _measure_spacing(x[kept[-1]], grid)
+            spacing[k], typical[k] = _measure_spacing(x[kept[-1]], grid)
         rows = torch.cat(kept)
-        return cls(x[rows].double(), y[rows], grid, spacing)
+        return cls(x[rows].double(), y[rows], grid, spacing, typical)
 
     def of_class(self, k: int) -> Tensor:
         """Places of the rows whose true class is k."""
@@ -61,6 +64,19 @@ class Reference:
         real, n = self.x[among], min(n, len(among))
         found = [_measure_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
         return torch.cat([d for d, _ in found]), among[torch.cat([i for _, i in found])]
+
+    def measure_atypicality(self, x: Tensor, target: Tensor) -> Tensor:
+        """(n,), how far rows x (n, D) are from real ones of their target class: 1 as a real row in the middle is.
+
+        Measured to the nearest few; 0 where there are none to compare with.
+        """
+        away = torch.zeros(len(x), dtype=torch.float64)
+        for k in target.unique().tolist():
+            mine, among = (target == k).nonzero()[:, 0], self.of_class(k)[:_SAMPLE]
+            if len(among) > _NEIGHBOURS:
+                distances, _ = self.find_nearest(x[mine], among, _NEIGHBOURS)
+                away[mine] = distances.double().mean(1) / max(self.typical[k], 1e-6)
+        return away
 
     def measure_plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
         """How near rows x (n, D) are to the real rows of their target class."""
@@ -79,14 +95,14 @@ class Reference:
         return found
 
 
-def _measure_spacing(x: Tensor, grid: AnswerGrid) -> Tensor:
-    """Distance of some rows to the nearest other one, ascending; none where there is no other one."""
+def _measure_spacing(x: Tensor, grid: AnswerGrid) -> tuple[Tensor, float]:
+    """Distance of some rows to the nearest other one, ascending, and the median of that to several others."""
     if len(x) < 2:
-        return x.new_empty(0)
-    own_and_next = (
-        _measure_distances(x[:_SPACING_ROWS], x, grid).topk(2, largest=False).values
-    )  # a row's distance to itself is 0
-    return own_and_next[:, 1].sort().values
+        return x.new_empty(0), 0.0
+    n = min(_NEIGHBOURS + 1, len(x))
+    own_and_others = _measure_distances(x[:_SPACING_ROWS], x, grid).topk(n, largest=False).values  # own: 0
+    fewer = _measure_distances(x[:_SPACING_ROWS], x[:_SAMPLE], grid).topk(n, largest=False).values
+    return own_and_others[:, 1].sort().values, float(fewer[:, 1:].mean(1).median())
 
 
 def _measure_distances(x: Tensor, real: Tensor, grid: AnswerGrid) -> Tensor:

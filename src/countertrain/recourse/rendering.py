@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from countertrain.recourse.explanation import Explanation
 
-__all__ = ["WAYS", "as_html", "as_text"]
+__all__ = ["WAYS", "as_html", "as_text", "name_places"]
+
+_FIFTHS = ("the lowest fifth", "the second fifth", "the middle", "the fourth fifth", "the highest fifth")
 
 WAYS = {
     "both": "may change",
@@ -27,6 +29,12 @@ def as_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() else f"{value:,.10g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def name_places(before: float, after: float) -> str:
+    """Two places among people in words, by the shares of people who have less: from the lowest fifth to the middle."""
+    start, end = (_FIFTHS[min(int(5 * share), 4)] for share in (before, after))
+    return f"within {start}" if start == end else f"from {start} to {end}"
 
 
 def as_html(explanations: Sequence["Explanation"], title: str | None = None) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from countertrain.recourse.answer import OptionTable, Recourse
 from countertrain.recourse.decider import Decider
-from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU
+from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU, TAU_RANGE, TAU_SHARE
 from countertrain.recourse.ladder import Attempt, Ladder
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reasons import find_blocking, find_limiting, give_reasons, note_shortages
@@ -40,7 +40,7 @@ def explain(
     options: int = OPTIONS,
     immutable: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
-    tau: float = TAU,
+    tau: float | None = None,
     n_steps: int = N_STEPS,
     sparse: bool = True,
     seed: int = 0,
@@ -48,9 +48,9 @@ def explain(
     """What each row could change for the decision `target`: a class, one per row, or None for the other one of two.
 
     Up to `options` ways are found per row. `immutable` and `ranges` restrict columns for this call, beyond what the
-    schema says. A counterfactual is to have probability `tau`; `n_steps` is the most that each of two gradient
-    searches may take to get there. With `sparse`, every change that is not needed is undone. `seed` draws the real
-    rows that options are compared with.
+    schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it is of most
+    real people who have that decision. `n_steps` is the most that each of two gradient searches may take to get there.
+    With `sparse`, every change that is not needed is undone. `seed` draws the real rows that options are compared with.
     """
     search = RecourseSearch.of(decider, seed=seed)
     request = search.request(rows, target, immutable=immutable, ranges=ranges)
@@ -110,7 +110,7 @@ class RecourseSearch:
         requests: Sequence[Request],
         *,
         options: int | Sequence[int] = OPTIONS,
-        tau: float = TAU,
+        tau: float | None = None,
         n_steps: int = N_STEPS,
         sparse: bool = True,
     ) -> list[Recourse]:
@@ -118,7 +118,7 @@ class RecourseSearch:
         wrong = {
             f"options must be at least 1; got {options}": np.min(options, initial=1) < 1,
             f"n_steps must be at least 0; got {n_steps}": n_steps < 0,
-            f"tau must lie strictly between 0 and 1; got {tau:g}": not 0 < tau < 1,
+            f"tau must lie strictly between 0 and 1; got {tau or 0:g}": tau is not None and not 0 < tau < 1,
         }
         if any(wrong.values()):
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
@@ -129,12 +129,33 @@ class RecourseSearch:
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
         asked = asked.expand(len(frame))
-        ladder = Ladder(self.decider.model, self.grid, self.reference, tau, n_steps, sparse)
+        ladder = Ladder(self.decider.model, self.grid, self.reference, tau or TAU, n_steps, sparse)
         size = min(_MOST_ROWS, max(1, _BUDGET // len(self.decider.encoder.features)))
-        parts = [slice(first, first + size) for first in range(0, max(len(frame), 1), size)]
-        found = Recourse.join([self._search_part(ladder, frame[p], target[p], reach[p], asked[p]) for p in parts])
+        order = target.argsort(stable=True)  # people who want the same are searched together, with the same tau
+        parts = [rows for k in target.unique() for rows in order[target[order] == k].split(size)] or [order]
+        found = Recourse.join(
+            [
+                self._search_part(
+                    ladder if tau is not None else replace(ladder, tau=self.default_tau(target[rows])),
+                    frame.iloc[rows.numpy()].reset_index(drop=True),
+                    target[rows],
+                    reach[rows],
+                    asked[rows],
+                )
+                for rows in parts
+            ]
+        )
+        found = found if torch.equal(order, torch.arange(len(order))) else found.select(order.argsort().numpy())
         ends = accumulate((len(request.frame) for request in requests), initial=0)
         return [found[a:b] for a, b in pairwise(ends)]
+
+    def default_tau(self, target: Tensor) -> float:
+        """How sure advice is to make the model, for people who all want the same class: as of most who have it."""
+        if self.reference is None or not len(target) or not len(places := self.reference.of_class(int(target[0]))):
+            return TAU
+        x = self.reference.x[places]
+        sure = self.decider.compute_probabilities(x)[:, int(target[0])].quantile(TAU_SHARE)
+        return round(min(max(float(sure), TAU_RANGE[0]), TAU_RANGE[1]), 2)
 
     def _search_part(
         self, ladder: Ladder, frame: pd.DataFrame, target: Tensor, reach: Reach, asked: Tensor
@@ -164,6 +185,7 @@ class RecourseSearch:
             table=replace(table, reason=give_reasons(table, labels, blocked, limited, ladder)),
             examples=self.examples,
             units={column.name: getattr(column, "unit", None) for column in columns},
+            ranks=encoder.ranks,
         )
 
     def _tabulate(

@@ -9,13 +9,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from countertrain.evaluation.metrics import ROBUST_EPSILON
+from countertrain.judge.verdict import Verdict
 from countertrain.recourse.answer import Recourse
 from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import PROXY, Association, Grouping
 
 __all__ = [
-    "ATYPICAL", "COMMAND", "FRAGILE", "HELPED", "MISCALIBRATED", "PYTHON", "SENSITIVE", "UNLIKE", "Door", "Evidence",
-    "Finding", "list_findings",
+    "ATYPICAL", "COMMAND", "FRAGILE", "HELPED", "HOLDING", "MISCALIBRATED", "PYTHON", "SENSITIVE", "UNLIKE", "Door",
+    "Evidence", "Finding", "list_findings",
 ]  # fmt: skip
 
 Light = Literal["warn", "look", "good"]
@@ -30,6 +31,8 @@ SENSITIVE = 0.2
 ATYPICAL = (0.5, 0.9)
 """Share of the advice less typical than UNLIKE % of real rows above which it deserves a check, and a warning."""
 UNLIKE = 95
+HOLDING = 0.75
+"""Of what the whole panel accepts of real people: advice below that share of it is a warning."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Evidence:
     """All in the sample, as `fairness.tabulate_people` describes them."""
     associations: tuple[Association, ...]
     groupings: tuple[Grouping, ...]
+    verdict: Verdict | None = None
+    """What independent models make of the advice; None where it could not be judged."""
     door: Door = PYTHON
 
     @property
@@ -100,6 +105,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
         _judge_decisions,
         _judge_probabilities,
         _judge_recourse,
+        _judge_holding,
         _judge_typicality,
         _judge_groups,
         _judge_proxies,
@@ -152,6 +158,24 @@ def _judge_recourse(e: Evidence) -> Iterator[Finding]:
     text = f"{_percent(share)} of the {len(helped):,} rejected people can be shown a change that leads to {e.wanted}"
     rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
     yield Finding(light, text + rest, "recourse")
+
+
+def _judge_holding(e: Evidence) -> Iterator[Finding]:
+    if e.verdict is None:
+        return
+    one, ceiling = e.verdict.standing, e.verdict.ceiling
+    short = [name for name, share in one.accepted.items() if share < ceiling[name] - 2 * (0.25 / max(one.n, 1)) ** 0.5]
+    text = f"{_percent(one.whole)} of the advice holds: independent models of three kinds all accept whoever follows it"
+    if not short:
+        yield Finding(
+            "good",
+            f"{text}; of real people with {e.wanted} they accept {_percent(e.verdict.whole_ceiling)}.",
+            "holding",
+        )
+        return
+    names = ", ".join(f"{name} ({_percent(one.accepted[name])} against {_percent(ceiling[name])})" for name in short)
+    light: Light = "warn" if one.whole < HOLDING * e.verdict.whole_ceiling else "look"
+    yield Finding(light, f"{text}. Of real people with {e.wanted}, more are accepted by {names}.", "holding")
 
 
 def _judge_typicality(e: Evidence) -> Iterator[Finding]:
@@ -233,10 +257,12 @@ def _judge_robustness(e: Evidence) -> Iterator[Finding]:
     left = e.find_outcome("pgd").ours
     assert left is not None  # an accuracy is always a number
     if e.performance.accuracy - left > FRAGILE:
-        text = f"Changes of {ROBUST_EPSILON:g} standard deviations can push accuracy down to {_percent(left)}."
+        text = f"Changes of {ROBUST_EPSILON:g} in what the model sees can push accuracy down to {_percent(left)}."
         yield Finding("look", text, "comparison")
     else:
-        text = f"Even the worst changes of {ROBUST_EPSILON:g} standard deviations leave accuracy at {_percent(left)}."
+        text = (
+            f"Even the worst changes of {ROBUST_EPSILON:g} in what the model sees leave accuracy at {_percent(left)}."
+        )
         yield Finding("good", text, "comparison")
 
 

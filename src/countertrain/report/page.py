@@ -28,6 +28,7 @@ _OBJECTIVES = {
     "bl": "conventional training",
     "ar": "adversarial training",
     "cd": "training with contrastive divergence alone",
+    "taught": "counterfactual training with a teacher",
 }
 _VERSIONS = ("countertrain", "torch", "scikit-learn", "numpy", "pandas")
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from countertrain.files import write_text
+from countertrain.judge import Verdict, judge
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import as_text
 from countertrain.recourse.search import explain
@@ -28,6 +29,8 @@ from countertrain.words import suggest
 __all__ = ["write_report"]
 
 _MOST_ROWS = 2000  # for all that needs a search
+_FEWEST_JUDGED = 20  # people who are refused and people who are not, for their advice to be judged
+_TAUS_JUDGED = (0.6, 0.75, 0.9)  # beside what is asked for by default
 
 
 def write_report(
@@ -107,10 +110,7 @@ def _check_baseline(decider: Decider, baseline: Decider | None) -> None:
     ours, theirs = (list(one.classes) for one in (decider, baseline))
     if ours != theirs:
         raise ValueError(f"baseline must have the classes of the classifier, {ours}; it has {theirs}")
-    columns = (
-        list(zip(one.encoder.schema.columns, one.encoder.centre, one.encoder.scale, strict=True))
-        for one in (decider, baseline)
-    )
+    columns = (list(zip(one.encoder.schema.columns, one.encoder.scales, strict=True)) for one in (decider, baseline))
     for mine, other in zip_longest(*columns):
         if mine != other:
             raise ValueError(
@@ -145,11 +145,20 @@ def _gather_evidence(
         recourse=recourse,
         rejected=places[~accepted],
         people=people,
+        verdict=_judge_advice(decider, test, wanted, seed),
         associations=fairness.measure_associations(schema, sample.frame),
         groupings=tuple(
             fairness.compare_groups(name, sample.frame[name], people, schema, seed=seed) for name in groups
         ),
     )
+
+
+def _judge_advice(decider: Decider, test: _Rows, wanted: int, seed: int) -> Verdict | None:
+    """What independent models make of the advice, where there are enough people to ask and rows to learn from."""
+    refused, real = int((decider.decide(test.x) != wanted).sum()), int((test.y == wanted).sum())
+    if decider.reference is None or min(refused, real) < _FEWEST_JUDGED:
+        return None
+    return judge(decider, test.frame, test.y.numpy(), decider.classes[wanted], taus=_TAUS_JUDGED, seed=seed)
 
 
 def _judge_decisions(decider: Decider, test: _Rows, target: int) -> audit.Performance:

@@ -30,7 +30,7 @@ class About(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal["countertrain folder, version 3"] = "countertrain folder, version 3"
+    format: Literal["countertrain folder, version 4"] = "countertrain folder, version 4"
     name: str
     title: str
     label: str

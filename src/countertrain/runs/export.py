@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from countertrain.files import write_bytes
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import FeatureScales
 from countertrain.tables.schema import Boolean, Categorical, Numeric
 
 __all__ = ["onnx_rows", "save_onnx"]
@@ -26,10 +27,10 @@ __all__ = ["onnx_rows", "save_onnx"]
 def onnx_rows(encoder: Encoder, table: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
     """(n, C), columns in the order of the schema: numbers in their own units, levels by place, truth values 0 or 1."""
     x = encoder.encode(table)  # (n, D)
-    rows = x[:, [part.start for part in encoder.slices]] * encoder.scale + encoder.centre
+    rows = np.empty((len(x), len(encoder.slices)))
     for i, (column, part) in enumerate(zip(encoder.schema.columns, encoder.slices, strict=True)):
-        if isinstance(column, Categorical):
-            rows[:, i] = x[:, part].argmax(1)
+        place = x[:, part].argmax(1)
+        rows[:, i] = place if isinstance(column, Categorical) else encoder.scales[i].decode(x[:, part.start])
     return rows
 
 
@@ -39,8 +40,11 @@ class _FromTable(nn.Module):
     column: Tensor  # (D,) place in the table
     one_hot: Tensor  # (D,) bool
     level: Tensor  # (D,) place in its one-hot group
-    centre: Tensor  # (D,)
-    scale: Tensor  # (D,)
+    start: Tensor  # (D, k) of each piece of the scale, in the table's units
+    low: Tensor  # (D, k) how far below and above its start a piece reaches: the first and the last have no end
+    high: Tensor  # (D, k)
+    slope: Tensor  # (D, k)
+    offset: Tensor  # (D,) what the start of the first piece is scaled to
 
     def __init__(self, encoder: Encoder, network: nn.Module) -> None:
         super().__init__()
@@ -51,15 +55,32 @@ class _FromTable(nn.Module):
         self.register_buffer("column", column)
         self.register_buffer("one_hot", one_hot)
         self.register_buffer("level", (torch.arange(len(column)) - start).double())
-        self.register_buffer("centre", torch.from_numpy(encoder.centre)[column])
-        self.register_buffer("scale", torch.from_numpy(encoder.scale)[column])
+        values, scores = (torch.from_numpy(knots)[column] for knots in _list_knots(encoder))  # (D, k + 1)
+        width = values.diff()
+        low, high = torch.zeros_like(width), width.clone()
+        low[:, 0], high[:, -1] = -torch.inf, torch.inf
+        pieces = {"start": values[:, :-1], "low": low, "high": high, "slope": scores.diff() / width}
+        for name, tensor in {**pieces, "offset": scores[:, 0]}.items():
+            self.register_buffer(name, tensor.contiguous())
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(n, C) rows of the table -> labels (n,) and probabilities (n, K)."""
         cells = rows[:, self.column]  # (n, D)
-        x = torch.where(self.one_hot, cells.eq(self.level).double(), (cells - self.centre) / self.scale)
+        covered = torch.minimum(torch.maximum(cells.unsqueeze(-1) - self.start, self.low), self.high)  # (n, D, k)
+        scaled = self.offset + (covered * self.slope).sum(-1)
+        x = torch.where(self.one_hot, cells.eq(self.level).double(), scaled)
         probabilities = self.network(x.float()).double().softmax(-1)
         return probabilities.argmax(-1), probabilities
+
+
+def _list_knots(encoder: Encoder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values and scores (C, k + 1) through which the scales of all columns go; a line has two of them."""
+    scales = FeatureScales.of(encoder.scales)
+    k = scales.values.shape[1]
+    values = scales.centre.unsqueeze(1) + scales.scale.unsqueeze(1) * torch.arange(k)
+    scores = torch.arange(k, dtype=torch.float64).repeat(len(values), 1)
+    values[scales.ranked], scores[scales.ranked] = scales.values, scales.scores
+    return values.numpy(), scores.numpy()
 
 
 def save_onnx(encoder: Encoder, network: nn.Module, classes: NDArray[Any], path: Path) -> None:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from countertrain.runs.registry import build_constraints
-from countertrain.runs.run import keep_reference
+from countertrain.recourse.decider import Decider
+from countertrain.runs.measure import Training
+from countertrain.runs.registry import NOTHING_OWN, OwnCode, build_constraints
+from countertrain.runs.run import Run, keep_reference
 from countertrain.runs.settings import Settings, settings_to_mapping
 from countertrain.tables.dataset import Dataset, Split
 from countertrain.tables.encoder import Encoder
@@ -23,15 +25,19 @@ from countertrain.training.history import History
 from countertrain.words import plain, suggest
 
 __all__ = [
+    "FEWEST_ROWS",
     "LOST",
     "answer_typos",
     "keep_rows",
     "make_dataset",
     "parameters_from_json",
     "parameters_to_json",
+    "retrain",
     "warn_if_immature",
 ]
 
+FEWEST_ROWS = 200
+"""Of a table, for some to be held out unasked."""
 LOST = "own code"
 """Stands for code that was not given again: no name that a fit would take for one of ours."""
 
@@ -93,13 +99,24 @@ def _hold_out(codes: Rows, fraction: float, rng: np.random.RandomState) -> tuple
         ) from error
 
 
-def keep_rows(settings: Settings, data: Dataset, rows: Split, rng: np.random.RandomState) -> Dataset:
-    """The data without the rows that were trained on, but for a sample of all rows that were given."""
+def retrain(run: Run, rows: Rows, seed: int, own: OwnCode = NOTHING_OWN) -> Decider:
+    """Whoever the same settings and some of the reference rows of a run make, with other seeds: its next version."""
+    settings = run.settings.change(seeds=[(one + seed) % 2**31 for one in run.settings.seeds])
+    x, y, classes = run.data.train.x[rows], run.data.train.y[rows], np.array(run.data.classes, dtype=object)
+    data = make_dataset(settings, run.data.encoder, x, y, classes, np.random.RandomState(seed))
+    training = Training.begin([settings], replace(data, domain=run.data.domain), own=own)
+    training.fit(fail=False)
+    return replace(run, models=training.models).decider
+
+
+def keep_rows(settings: Settings, data: Dataset, rng: np.random.RandomState) -> Dataset:
+    """The data with a sample of the rows that were trained on, and of those that were held out."""
     domain = data.domain
     if settings.domain == "inferred":
         limits = build_constraints(settings, data)
         domain = limits.lower, limits.upper
-    return replace(data, train=keep_reference(rows, rng), validation=data.test, domain=domain)
+    train, validation = keep_reference(data.train, rng), keep_reference(data.validation, rng)
+    return replace(data, train=train, validation=validation, domain=domain)
 
 
 def parameters_to_json(parameters: Mapping[str, Any]) -> dict[str, Any]:

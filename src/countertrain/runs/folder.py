@@ -6,7 +6,7 @@ encoder.json          how rows become numbers and back
 about.json            label, classes, versions; what a classifier in Python remembers
 weights.safetensors   of all models, `0.<name>`, `1.<name>`, ...
 history.json          the epochs of training
-rows.safetensors      encoded test rows, reference rows, and the domain of the search
+rows.safetensors      encoded test, validation and reference rows, and the domain of the search
 test.csv              test rows in people's units, if there are any
 checksums.json        of every file above; written last
 twin/                 the conventional twin, a folder of the same kind
@@ -34,7 +34,7 @@ from countertrain.files import (
 )
 from countertrain.runs.about import About, check_labels
 from countertrain.runs.modules import Module
-from countertrain.runs.registry import OwnCode, build_constraints, make_models
+from countertrain.runs.registry import OwnCode, build_constraints, build_models
 from countertrain.runs.run import Run, keep_reference
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset
@@ -57,7 +57,8 @@ _BESIDE = {LOCK, UNFINISHED, _LOGS, "records.csv", "report.html", "model.onnx"}
 """What may lie beside them: it is of the model, and goes with it."""
 _BEGUN = ("settings.toml", "environment.json", "checkpoint", "done", "twin", ".")  # how names in UNFINISHED begin
 _MAKING_UP = ("settings.toml", "encoder.json", "weights.safetensors", "rows.safetensors")  # of the id
-_ROWS, _DOMAIN = {"test.x", "test.y", "reference.x", "reference.y"}, {"domain.lower", "domain.upper"}
+_SPLITS = ("test", "validation", "reference")
+_ROWS, _DOMAIN = {f"{name}.{part}" for name in _SPLITS for part in "xy"}, {"domain.lower", "domain.upper"}
 _AGAIN = "copy the folder again, or train again"
 Content = TypeVar("Content")
 
@@ -116,7 +117,7 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
         data = _read_data(path, about, encoder)
     way_out = "give the module that it was saved with" if module is not None else _AGAIN
     with one_sentence(path / "settings.toml", way_out):
-        models = make_models(settings, (data.n_features, data.n_classes), OwnCode(module=module))
+        models = build_models(settings, data, OwnCode(module=module))
     _put_weights(models, path / "weights.safetensors")
     return Run(
         settings=settings,
@@ -191,8 +192,13 @@ def _fill(run: Run, folder: Path, *, rows: bool) -> str:
 def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
     """The rows that a run keeps, and the domain of its search, where it was inferred from rows that are not kept."""
     data = run.data
-    kept = keep_reference(data.train if reference else Split(data.train.x[:0], data.train.y[:0]))
-    tensors = {"test.x": data.test.x, "test.y": data.test.y, "reference.x": kept.x, "reference.y": kept.y}
+    nobody = Split(data.train.x[:0], data.train.y[:0])
+    kept = {
+        "test": data.test,
+        "validation": keep_reference(data.validation) if reference else nobody,
+        "reference": keep_reference(data.train) if reference else nobody,
+    }
+    tensors = {f"{name}.{part}": getattr(rows, part) for name, rows in kept.items() for part in "xy"}
     if data.domain is not None or run.settings.domain == "inferred":
         limits = build_constraints(run.settings, data)
         tensors |= {"domain.lower": limits.lower, "domain.upper": limits.upper}
@@ -200,10 +206,10 @@ def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
 
 
 def _read_rows(file: Path, n_features: int, n_classes: int) -> dict[str, Tensor]:
-    """Test rows, reference rows and the domain, if they are for such a model, and numbers."""
+    """Test, validation and reference rows and the domain, if they are for such a model, and numbers."""
     saved, _ = read_tensors(file)
     fine = _ROWS <= saved.keys() <= _ROWS | _DOMAIN and len(_DOMAIN & saved.keys()) != 1
-    for name in ("test", "reference") if fine else ():
+    for name in _SPLITS if fine else ():
         x, y = saved[f"{name}.x"], saved[f"{name}.y"]
         fine &= x.shape == (len(y), n_features) and (x.dtype, y.dtype) == (torch.float32, torch.int64)
         fine &= bool(x.isfinite().all() and (y >= 0).all() and (y < n_classes).all())
@@ -217,8 +223,7 @@ def _read_rows(file: Path, n_features: int, n_classes: int) -> dict[str, Tensor]
 def _read_data(path: Path, about: About, encoder: Encoder) -> Dataset:
     classes = tuple(about.classes)
     saved = _read_rows(path / "rows.safetensors", len(encoder.features), len(classes))
-    splits = {name: Split(saved[f"{name}.x"], saved[f"{name}.y"]) for name in ("test", "reference")}
-    nothing = Split(splits["test"].x[:0], splits["test"].y[:0])
+    splits = {name: Split(saved[f"{name}.x"], saved[f"{name}.y"]) for name in _SPLITS}
     test = path / _TEST
     return Dataset(
         name=about.name,
@@ -227,7 +232,7 @@ def _read_data(path: Path, about: About, encoder: Encoder) -> Dataset:
         label=about.label,
         classes=classes,
         train=splits["reference"],
-        validation=nothing,
+        validation=splits["validation"],
         test=splits["test"],
         test_frame=read_rows(test, encoder, about.label, classes) if test.exists() else None,
         domain=(saved["domain.lower"], saved["domain.upper"]) if "domain.lower" in saved else None,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Self
 
@@ -13,6 +14,7 @@ from torch import nn
 from countertrain.evaluation.metrics import known
 from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
 from countertrain.models.population import Population
+from countertrain.runs.calibration import calibrate
 from countertrain.runs.callbacks import EarlyStopping
 from countertrain.runs.modules import private_stream
 from countertrain.runs.registry import NOTHING_OWN, OwnCode, build_constraints, build_models, build_trainer
@@ -90,7 +92,14 @@ class Training:
                 history = error.history
         if stopping is not None:
             stopping.restore()
+        if first.calibrate and until is None:
+            for models in self._models_by_run():
+                calibrate(models, self.data.validation)
         return history
+
+    def _models_by_run(self) -> list[Sequence[nn.Module]]:
+        ends = list(accumulate((len(run.seeds) for run in self.runs), initial=0))
+        return [self.models[a:b] for a, b in pairwise(ends)]
 
     def keep(self, kept: Sequence[int]) -> Self:
         """Only the runs at these places, which go on as a smaller population."""

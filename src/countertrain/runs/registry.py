@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from countertrain import models
 from countertrain.constraints import Constraints
@@ -27,10 +28,12 @@ from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE, fit_vae
 from countertrain.tables import Dataset, load
 from countertrain.tables.encoder import Encoder, FitEncoder
+from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
 from countertrain.training.ct import CounterfactualMethod, default_n_ce
 from countertrain.training.method import Method
-from countertrain.training.methods import SearchOptions, ar, bl, cd, ct
+from countertrain.training.methods import SearchOptions, ar, bl, cd, ct, taught
+from countertrain.training.teaching import Teacher
 from countertrain.training.trainer import CounterfactualTrainer
 from countertrain.words import suggest
 
@@ -40,25 +43,40 @@ if TYPE_CHECKING:
 __all__ = [
     "NOTHING_OWN", "VARYING", "OwnCode", "batch_size_for", "build_constraints", "build_generator", "build_models",
     "build_objective", "build_protocol", "build_trainer", "check_columns", "declare_mutability", "list_names",
-    "load_data", "make_models", "read_schema",
+    "load_data", "read_schema",
 ]  # fmt: skip
 
 VARYING = (
-    "seeds", "lambda_clf", "lambda_div", "lambda_adv", "lambda_reg", "epsilon", "tau", "lambda_cost", "lambda_egy",
+    "seeds", "lambda_clf", "lambda_div", "lambda_adv", "lambda_reg", "lambda_teach", "epsilon", "tau", "lambda_cost",
+    "lambda_egy",
 )  # fmt: skip
 """Settings in which the models of one population may differ."""
 
 Made = TypeVar("Made")
+
+
+def teach_by_boosting() -> Teacher:
+    """The teacher where nobody names another: shallow boosted trees."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # late: most commands need no scikit-learn
+
+    made: Teacher = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0)
+    return made
+
+
 Makers = Mapping[str, Callable[..., Any]]
-MODELS: Makers = {"mlp": models.mlp, "linear": models.linear, "lenet": models.lenet}
-OBJECTIVES: Makers = {"ct": ct, "bl": bl, "ar": ar, "cd": cd}
+MODELS: Makers = {"mlp": models.mlp, "linear": models.linear, "lenet": models.lenet, "piecewise": models.piecewise}
+OBJECTIVES: Makers = {"ct": ct, "bl": bl, "ar": ar, "cd": cd, "taught": taught}
 GENERATORS: Makers = {"eccco": eccco, "generic": generic, "revise": revise}
 KINDS: dict[str, tuple[Makers, str | None]] = {
     "model": (MODELS, None),
     "objective": (OBJECTIVES, "countertrain.methods"),
     "generator": (GENERATORS, "countertrain.generators"),
     "term": ({}, "countertrain.terms"),
-    "encoder": ({"standard": Encoder.fit}, "countertrain.encoders"),
+    "encoder": (
+        {"standard": Encoder.fit, "ranks": partial(Encoder.fit, fit_scale=Ranks.fit)},
+        "countertrain.encoders",
+    ),
+    "teacher": ({"boosting": teach_by_boosting, "none": lambda: None}, "countertrain.teachers"),
 }
 """For each setting that is a name, what it can be, and the group of entry points in which others offer more."""
 
@@ -70,13 +88,14 @@ class OwnCode:
     module: Module | None = None
     objective: Method | None = None
     generator: Generator | None = None
+    teacher: Teacher | None = None
 
 
 NOTHING_OWN = OwnCode()
 
 
 def list_names(kind: str) -> list[str]:
-    """The names that there are of a kind: model, objective, generator, term or encoder."""
+    """The names that there are of a kind: model, objective, generator, term, encoder or teacher."""
     makers, group = KINDS[kind]
     return [*makers, *(name for name in (find_plugins(group) if group else ()) if name not in makers)]
 
@@ -139,16 +158,13 @@ def declare_mutability(settings: "Settings", data: Dataset) -> Dataset:
 
 
 def build_models(settings: "Settings", data: Dataset, own: OwnCode = NOTHING_OWN) -> list[nn.Module]:
-    """One freshly initialised model for each seed."""
-    return make_models(settings, (data.n_features, data.n_classes), own)
-
-
-def make_models(settings: "Settings", sizes: tuple[int, int], own: OwnCode = NOTHING_OWN) -> list[nn.Module]:
-    """The same for so many features and classes, in evaluation mode."""
+    """One freshly initialised model for each seed, in evaluation mode."""
+    sizes = data.n_features, data.n_classes
     if own.module is not None:
         return build_own_models(own.module, *sizes, seeds=settings.seeds)
     make = find_maker("model", settings.model)
-    chosen = {"hidden": settings.hidden, "init": settings.init}
+    chosen = {name: getattr(settings, name) for name in ("hidden", "init", "n_pieces")}
+    chosen["numbers"] = data.encoder.numbers
     return [_call(make, sizes, {**chosen, "seed": seed}).eval() for seed in settings.seeds]
 
 
@@ -189,14 +205,29 @@ def build_objective(
     objective = own.objective
     if objective is None:
         n_ce = default_n_ce(len(data.train)) if runs[0].n_ce is None else runs[0].n_ce
-        parts = {"generator": lambda: build_generator(runs, data, own)}
-        made = _call(find_maker("objective", runs[0].objective), (), {**_offer(runs), "n_ce": n_ce}, parts)
+        parts = {
+            "generator": lambda: build_generator(runs, data, own),
+            "teacher": lambda: _build_teacher(runs[0], own),
+        }
+        maker = find_maker("objective", runs[0].objective)
+        if own.teacher is not None and "teacher" not in inspect.signature(maker).parameters:
+            raise ValueError(
+                f"the objective {runs[0].objective!r} asks no teacher; leave it out, or train with 'taught'"
+            )
+        made = _call(maker, (), {**_offer(runs), "n_ce": n_ce}, parts)
         objective = _check_made("objective", runs[0].objective, made, Method)  # type: ignore[type-abstract]  # a protocol
     elif own.generator is not None and isinstance(objective, CounterfactualMethod):
         objective = replace(objective, generator=own.generator)
     if runs[0].terms:
         objective = _add_terms(objective, dict(runs[0].terms))
     return objective if weight is None else weight_classes(objective, weight)
+
+
+def _build_teacher(settings: "Settings", own: OwnCode) -> Teacher | None:
+    """Who says what it makes of counterfactuals, where the method asks."""
+    if own.teacher is not None or settings.teacher == "none":
+        return own.teacher
+    return _check_made("teacher", settings.teacher, find_maker("teacher", settings.teacher)(), Teacher)  # type: ignore[type-abstract]
 
 
 def _add_terms(objective: Method, weights: Mapping[str, float]) -> Method:
@@ -226,6 +257,7 @@ def build_trainer(
         epochs=first.epochs,
         batch_size=batch_size_for(first, len(data.train)),
         optimizer=partial(fused_adam, lr=first.learning_rate),
+        scheduler=partial(CosineAnnealingLR, T_max=max(first.epochs, 1)) if first.schedule == "cosine" else None,
         shuffle=first.shuffle,
         on_nonfinite=first.on_nonfinite,
         compiled=compiled,

@@ -43,7 +43,7 @@ class Run:
     twin: Self | None = None
     """The same, trained conventionally, to compare with."""
     own_code: Mapping[str, str] = field(default_factory=dict)
-    """What was given in Python instead of by name (module, objective, generator), and what it was."""
+    """What was given in Python instead of by name (module, objective, generator, teacher), and what it was."""
     estimator: Mapping[str, Any] | None = None
     """What the classifier of scikit-learn remembers beside its settings, if it was trained by one."""
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -61,10 +61,12 @@ class Run:
     @property
     def decider(self) -> Decider:
         """What explaining, judging and serving the decisions needs of the run."""
-        train, classes = self.data.train, tuple(plain(label) for label in self.data.classes)
-        reference = (train.x, train.y) if len(train) else None
+        classes = tuple(plain(label) for label in self.data.classes)
+        reference, held_out = (
+            (rows.x, rows.y) if len(rows) else None for rows in (self.data.train, self.data.validation)
+        )
         settings = self.settings.model_dump() | dict(self.own_code)
-        return Decider(self.data.encoder, classes, tuple(self.models), reference, settings)
+        return Decider(self.data.encoder, classes, tuple(self.models), reference, held_out, settings)
 
     @property
     def classes(self) -> NDArray[Any]:

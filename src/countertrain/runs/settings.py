@@ -93,7 +93,7 @@ class Settings(BaseModel):
     schema_file: str | None = Field(None, description="TOML file with what the columns mean; inferred if left out")
     encoder: Annotated[str, AfterValidator(_registered("encoder"))] = Field(
         "standard",
-        description="how the numbers of a table are scaled: by mean and standard deviation, or a plug-in's way",
+        description="how numbers are scaled: standard (mean, standard deviation), ranks (normal scores), a plug-in's",
     )
     data_seed: int = Field(42, ge=0, description="seed of the split, and of the synthetic data themselves")
     profile: Literal["table", "as-run", "as-written", "longer", "categories", "neighbours", "tuned"] = Field(
@@ -106,8 +106,9 @@ class Settings(BaseModel):
     )
     model: Annotated[str, AfterValidator(_registered("model"))] = Field("mlp", description="architecture")
     hidden: Annotated[tuple[int, ...], BeforeValidator(_check_hidden)] = Field(
-        (32,), description="units of each hidden layer of the mlp"
+        (32,), description="units of each hidden layer"
     )
+    n_pieces: int = Field(16, ge=2, description="pieces of the line into which the model piecewise cuts each number")
     init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
         (0,), min_length=1, description="one model each, trained as one population"
@@ -121,6 +122,9 @@ class Settings(BaseModel):
         30, description="rows of a mini-batch; auto: 64 updates per epoch, of 30 to 1000 rows"
     )
     learning_rate: float = Field(1e-3, gt=0, description="of Adam, for the weights")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="of the learning rate: the same throughout, or falling to 0 by a cosine"
+    )
     shuffle: bool = Field(False, description="new mini-batches each epoch")
     class_weight: ClassWeight = Field(
         None, description="balanced, or a weight by label; all weigh the same if left out"
@@ -130,6 +134,7 @@ class Settings(BaseModel):
         0.1, gt=0, lt=1, description="rows to hold out for early stopping, where the data have no validation rows"
     )
     patience: int = Field(10, ge=1, description="epochs without a lower loss after which early stopping stops")
+    calibrate: bool = Field(False, description="scale the logits by validation rows, so that probabilities are honest")
     burn_in: float = Field(0.0, ge=0, le=1, description="share of epochs without search")
     n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals per epoch; 1000 or all rows if left out")
     n_neighbours: int = Field(1, ge=1, description="x_plus is the nearest of so many random rows of its class")
@@ -144,6 +149,13 @@ class Settings(BaseModel):
     lambda_div: float = Field(0.5, ge=0, description="lambda_div, weight of the divergence")
     lambda_adv: float = Field(0.25, ge=0, description="lambda_adv, weight of the adversarial loss")
     lambda_reg: float = Field(0.1, ge=0, description="lambda_reg, weight of the ridge")
+    lambda_teach: float = Field(2.0, ge=0, description="weight of what the teacher says (taught)")
+    teacher: Annotated[str, AfterValidator(_registered("teacher"))] = Field(
+        "boosting", description="who says what it makes of counterfactuals, where the method asks a teacher; or none"
+    )
+    teacher_sees: Literal["all", "mutable"] = Field(
+        "all", description="whether the teacher looks at columns that nobody can change"
+    )
     terms: Terms = Field((), description="weights of further terms, of other packages: {margin = 0.5}")
     epsilon: float = Field(0.3, gt=0, description="epsilon, reach of nascent counterfactuals")
 

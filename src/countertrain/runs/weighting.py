@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from countertrain.tables import Dataset
-from countertrain.training.ct import CounterfactualMethod, advloss, yloss
+from countertrain.training.ct import CounterfactualMethod, advloss, cross_with_teacher, teach, yloss
 from countertrain.training.method import Method, Term, TermState, needs
 from countertrain.words import suggest
 
@@ -53,7 +53,9 @@ def weight_classes(objective: Method, weight: Tensor) -> Method:
 
 
 def weight_term(term: Term, weight: Tensor) -> Term:
-    """The term with each row weighted by its true class, (K,), where it is a loss against true classes."""
+    """The term with each row weighted by its class, (K,), where it is a loss against true classes or a teacher's."""
+    if term is teach:
+        return needs("x_ce")(lambda state: cross_with_teacher(state, weight))
     block = "x" if term is yloss else "x_ae" if term is advloss else None
     if block is None:
         return term

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import Request
 
 from countertrain.recourse.decider import Decider
-from countertrain.recourse.defaults import N_STEPS, TAU
+from countertrain.recourse.defaults import N_STEPS
 from countertrain.runs.folder import read_run
 from countertrain.serve import routes
 from countertrain.serve.answers import Refusal
@@ -51,7 +51,7 @@ def create_app(
     baseline: Decider | None = None,
     token: str | None = None,
     limits: Limits | None = None,
-    tau: float = TAU,
+    tau: float | None = None,
     n_steps: int = N_STEPS,
 ) -> FastAPI:
     """The service for a fitted classifier (its `decider`), and for a conventional one to compare it with.

@@ -37,17 +37,17 @@ class Desk:
     """An encoder per column, with which the limits of one person are cheap to work out."""
     samples: Mapping[Label, Sequence[SampleRow]]
     """Real people of each class, in random order; none where none may be shown."""
-    tau: float
+    tau: float | None
     n_steps: int
 
     @classmethod
-    def of(cls, decider: Decider, *, tau: float, n_steps: int, sample: int) -> Self:
+    def of(cls, decider: Decider, *, tau: float | None, n_steps: int, sample: int) -> Self:
         """The desk of a decider, at which up to `sample` real people per class may be looked at."""
         encoder, search = decider.encoder, RecourseSearch.of(decider)
         search = replace(search, examples=search.examples.astype(object))  # every answer needs them so
         alone = {
-            column.name: Encoder(Schema(columns=(column,)), encoder.centre[i : i + 1], encoder.scale[i : i + 1], (t,))
-            for i, (column, t) in enumerate(zip(encoder.schema.columns, encoder.dtypes, strict=True))
+            column.name: Encoder(Schema(columns=(column,)), (scale,), (dtype,))
+            for column, scale, dtype in zip(encoder.schema.columns, encoder.scales, encoder.dtypes, strict=True)
         }
         return cls(search, encoder.constraints(), alone, _take_samples(search, sample), tau, n_steps)
 

@@ -67,12 +67,12 @@ def find_limits(encoder: Encoder) -> dict[str, tuple[float, float]]:
 
     A person's own number may lie outside the bounds of its column, which say only what advice may become.
     """
-    columns = zip(encoder.schema.columns, encoder.centre.tolist(), encoder.scale.tolist(), strict=True)
-    return {
-        column.name: (centre - _FARTHEST * scale, centre + _FARTHEST * scale)
-        for column, centre, scale in columns
-        if isinstance(column, Numeric)
-    }
+    limits = {}
+    for column, scale in zip(encoder.schema.columns, encoder.scales, strict=True):
+        if isinstance(column, Numeric):
+            middle, reach = float(scale.decode(np.zeros(1))[0]), _FARTHEST * scale.spread
+            limits[column.name] = middle - reach, middle + reach
+    return limits
 
 
 def make_example(column: Column) -> Any:

@@ -69,15 +69,17 @@ def load(
     if is_table(path) and name not in _LOADERS and name not in plugins and not path.is_dir():
         title = path.name
         return from_frame(read_table(path), name=short_name(path), title=title, fit_encoder=fit_encoder, **options)
-    if fit_encoder != Encoder.fit and name != "loans":
+    given = fit_encoder != Encoder.fit
+    own_encoder = (name in _LOADERS and name not in TABLES and name != "loans") or name in plugins
+    if given and own_encoder:
         raise ValueError(
             f"{name} has an encoder of its own, and another one can be given for tables only; leave it out"
         )
     if name in _LOADERS or name in plugins:
         if name == "loans":
             data = loans(data_seed=data_seed, schema=schema, fit_encoder=fit_encoder)
-        elif schema is not None and name in TABLES:
-            data = table(name, data_seed=data_seed, schema=schema)
+        elif name in TABLES:
+            data = table(name, data_seed=data_seed, schema=schema, fit_encoder=fit_encoder)
         else:
             _refuse_schema(name, schema)
             data = _load_plugin(plugins[name], data_seed) if name in plugins else _LOADERS[name][1](data_seed=data_seed)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
+from countertrain.tables.scales import UNSCALED, FeatureScales, Ranks, Scale, Standard, scale_from_dict
 from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Range, Schema, as_frame, check_names
 
 __all__ = ["Encoder", "FitEncoder", "Range"]
@@ -22,27 +23,27 @@ __all__ = ["Encoder", "FitEncoder", "Range"]
 Floats = NDArray[np.float64]
 FitEncoder = Callable[["Schema", pd.DataFrame | NDArray[Any]], "Encoder"]
 """What makes an encoder of a schema and the rows to fit it to: `Encoder.fit`, or a choice of scales of one's own."""
+FitScale = Callable[[Floats], Scale]
+"""What makes the scale of a column of its numbers in the training rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A schema that leaves nothing open, with the scale of its numbers and the types of its columns.
+    """A schema that leaves nothing open, with the scales of its numbers and the types of its columns.
 
-    Numbers are standardised by mean and sample standard deviation, levels one-hot coded, truth values 0 or 1.
+    Numbers are scaled, levels one-hot coded, truth values 0 or 1.
     """
 
     schema: Schema
-    centre: Floats  # (C,), one per column of the table
-    scale: Floats  # (C,)
+    scales: tuple[Scale, ...]
+    """One per column of the table; that of levels and truth values is never used."""
     dtypes: tuple[str, ...]
     """The pandas type in which each column is given back."""
 
     def __post_init__(self) -> None:
         n = len(self.schema.columns)
-        if not (self.centre.shape == self.scale.shape == (n,) == (len(self.dtypes),)):
-            raise ValueError(f"an encoder needs a centre, a scale and a type for each of its {n} columns")
-        if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):
-            raise ValueError("the centres and scales of an encoder must be finite, and its scales positive")
+        if not len(self.scales) == len(self.dtypes) == n:
+            raise ValueError(f"an encoder needs a scale and a type for each of its {n} columns")
         unknown = [column.name for column in self.schema.columns if not column.is_complete]
         if unknown:
             raise ValueError(
@@ -50,28 +51,32 @@ class Encoder:
             )
 
     @classmethod
-    def fit(cls, schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> Self:
-        """Take from the training rows what the schema leaves open."""
+    def fit(cls, schema: Schema, frame: pd.DataFrame | NDArray[Any], *, fit_scale: FitScale = Standard.fit) -> Self:
+        """Take from the training rows what the schema leaves open, and the scale of each column of numbers."""
         table = _table(schema, frame)
         if not len(table):
             raise ValueError("an encoder is fitted to at least one row; got none")
         columns = [table[name] for name in schema.names]
-        return cls.fit_columns(schema, columns, [values.dtype for values in columns])
+        return cls.fit_columns(schema, columns, [values.dtype for values in columns], fit_scale=fit_scale)
 
     @classmethod
-    def fit_columns(cls, schema: Schema, columns: Iterable["pd.Series[Any]"], dtypes: Sequence[Any]) -> Self:
+    def fit_columns(
+        cls,
+        schema: Schema,
+        columns: Iterable["pd.Series[Any]"],
+        dtypes: Sequence[Any],
+        *,
+        fit_scale: FitScale = Standard.fit,
+    ) -> Self:
         """`fit` for columns that come one by one, in the order of the schema, with the types they have in the table."""
         settled: list[Column] = []
-        centre, scale = np.zeros(len(dtypes)), np.ones(len(dtypes))
-        for i, (column, values) in enumerate(zip(schema.columns, columns, strict=True)):
+        scales: list[Scale] = []
+        for column, values in zip(schema.columns, columns, strict=True):
             fit = cells.fit(column, values)
             settled.append(fit)
-            if isinstance(fit, Numeric):
-                numbers = cells.numbers(fit, values)
-                centre[i] = numbers.mean()
-                scale[i] = _usable_scale(centre[i], numbers.std(ddof=1) if len(numbers) > 1 else 0.0)
+            scales.append(fit_scale(cells.numbers(fit, values)) if isinstance(fit, Numeric) else UNSCALED)
         kept = tuple(cells.choose_dtype(column, dtype) for column, dtype in zip(settled, dtypes, strict=True))
-        return cls(Schema(columns=tuple(settled)), centre, scale, kept)
+        return cls(Schema(columns=tuple(settled)), tuple(scales), kept)
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
@@ -99,10 +104,27 @@ class Encoder:
         """(D,), for each encoded column the place of its column in the table."""
         return tuple(i for i, part in enumerate(self.slices) for _ in range(part.start, part.stop))
 
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """The places of the encoded columns that are numbers."""
+        columns = zip(self.schema.columns, self.slices, strict=True)
+        return tuple(part.start for column, part in columns if isinstance(column, Numeric))
+
+    @cached_property
+    def feature_scales(self) -> FeatureScales:
+        """The scales of the D encoded columns, for tensors."""
+        return FeatureScales.of([self.scales[i] for i in self.column_of])
+
     @property
-    def units(self) -> tuple[tuple[str, ...], list[float], list[float]]:
-        """What a number in an encoded row means: the name, centre and scale of its column."""
-        return self.features, self.centre.tolist(), self.scale.tolist()
+    def ranks(self) -> dict[str, Ranks]:
+        """The columns whose numbers are places among people."""
+        columns = zip(self.schema.names, self.scales, strict=True)
+        return {name: scale for name, scale in columns if isinstance(scale, Ranks)}
+
+    @property
+    def units(self) -> tuple[tuple[str, ...], tuple[Scale, ...]]:
+        """What a number in an encoded row means: the name and the scale of its column."""
+        return self.features, self.scales
 
     def encode(self, frame: pd.DataFrame | NDArray[Any]) -> Floats:
         """Rows as numbers (n, D); their columns may come in any order, and others are ignored."""
@@ -111,7 +133,7 @@ class Encoder:
         for i, (column, part) in enumerate(zip(self.schema.columns, self.slices, strict=True)):
             values = table[column.name]
             if isinstance(column, Numeric):
-                x[:, part.start] = (cells.numbers(column, values) - self.centre[i]) / self.scale[i]
+                x[:, part.start] = self.scales[i].encode(cells.numbers(column, values))
             elif isinstance(column, Boolean):
                 x[:, part.start] = cells.codes(column, values)
             else:
@@ -142,7 +164,7 @@ class Encoder:
             raise ValueError(f"origin must have one row for each row of x, {len(x)}; got {len(table)}")
         start = self.encode(table).astype(x.dtype)  # (n, D), as precise as x
         for i, (name, place) in enumerate(zip(self.schema.names, places, strict=True)):
-            decoded[name] = cells.keep(decoded[name], table[name], self._stays(i, place, x, start))
+            decoded[name] = cells.keep(decoded[name], table[name], self._stays(i, place, x, start, table[name]))
         return pd.DataFrame(decoded).set_axis(table.index)
 
     def tensor(self, frame: pd.DataFrame | NDArray[Any]) -> Tensor:
@@ -156,16 +178,14 @@ class Encoder:
 
     def unscale(self, x: Tensor) -> Tensor:
         """Rows (n, D) with numbers in a person's own units, neither rounded nor bounded; levels stay one-hot coded."""
-        column = list(self.column_of)
-        scale, centre = (torch.from_numpy(values[column]).to(x) for values in (self.scale, self.centre))
-        return x * scale + centre
+        return self.feature_scales.decode(x.double()).to(x)
 
     def drop(self, names: Sequence[str]) -> Self:
         """The encoder without some columns."""
         check_names(names, self.schema.names)
         kept = [i for i, name in enumerate(self.schema.names) if name not in names]
         schema = Schema(columns=tuple(self.schema.columns[i] for i in kept))
-        return type(self)(schema, self.centre[kept], self.scale[kept], tuple(self.dtypes[i] for i in kept))
+        return type(self)(schema, tuple(self.scales[i] for i in kept), tuple(self.dtypes[i] for i in kept))
 
     def restrict(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Self:
         """The encoder of the same numbers under whose schema less may change: what people ask for in one case."""
@@ -189,7 +209,7 @@ class Encoder:
         for i, (column, part) in enumerate(zip(columns, self.slices, strict=True)):
             width = part.stop - part.start
             if isinstance(column, Numeric):
-                lower[part], upper[part] = (column.ends() - self.centre[i]) / self.scale[i]
+                lower[part], upper[part] = self.scales[i].encode(column.ends())
             if not isinstance(column, Categorical):
                 ways[part.start] = column.mutability
             elif column.mutability == "none" or width == 1:
@@ -203,8 +223,8 @@ class Encoder:
     def to_json(self) -> str:
         """All that it takes to encode and decode, to be read by people too."""
         schema = self.schema.model_dump(exclude_none=True)
-        numbers = {"centre": self.centre.tolist(), "scale": self.scale.tolist(), "dtypes": self.dtypes}
-        return json.dumps({"schema": schema, **numbers}, indent=2, ensure_ascii=False)
+        scales = [scale.to_dict() for scale in self.scales]
+        return json.dumps({"schema": schema, "scales": scales, "dtypes": self.dtypes}, indent=2, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -213,8 +233,7 @@ class Encoder:
             saved = json.loads(text)
             return cls(
                 schema=Schema(**saved["schema"]),
-                centre=np.array(saved["centre"], dtype=np.float64),
-                scale=np.array(saved["scale"], dtype=np.float64),
+                scales=tuple(scale_from_dict(scale) for scale in saved["scales"]),
                 dtypes=tuple(str(pd.api.types.pandas_dtype(name)) for name in saved["dtypes"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -224,22 +243,19 @@ class Encoder:
         """(n,), the rounded number that stands in column i, or the place of its level."""
         column, block = self.schema.columns[i], x[:, self.slices[i]]
         if isinstance(column, Numeric):
-            return column.round_to_step(block[:, 0].astype(np.float64) * self.scale[i] + self.centre[i])
+            return column.round_to_step(self.scales[i].decode(block[:, 0].astype(np.float64)))
         return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
 
-    def _stays(self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any]) -> NDArray[np.bool_]:
+    def _stays(
+        self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any], origin: "pd.Series[Any]"
+    ) -> NDArray[np.bool_]:
         """(n,), which cells of column i are those of the start, or would be rounded to the wrong side of them."""
         column, j = self.schema.columns[i], self.slices[i].start
         if not isinstance(column, Numeric):
             return np.asarray(place == self._place(i, start))
-        before = start[:, j].astype(np.float64) * self.scale[i] + self.centre[i]
+        before = cells.numbers(column, origin)  # not what single precision has made of it
         wrong = {"increase": place < before, "decrease": place > before}.get(column.mutability, False)
         return np.asarray((x[:, j] == start[:, j]) | wrong)
-
-
-def _usable_scale(centre: float, spread: float) -> float:
-    """The spread of a column, or 1 if it never changes."""
-    return spread if spread > 1e-12 * abs(centre) else 1.0
 
 
 def _table(schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from countertrain.search.losses import predict
 from countertrain.search.state import Counterfactuals
 from countertrain.training.method import Blocks, Session, Task, Terms, TermState, blocks_needed, needs
 from countertrain.training.ranks import unshared
+from countertrain.training.teaching import Lesson, Teacher
 from countertrain.words import suggest
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "Immature",
     "Pairs",
     "advloss",
+    "cross_with_teacher",
     "default_n_ce",
     "div",
     "pair_up",
     "ridge",
+    "teach",
     "yloss",
 ]
 
@@ -60,6 +63,26 @@ def advloss(state: TermState) -> Tensor:
     return state["x_ae"].loss.mean(-1)
 
 
+def cross_with_teacher(state: TermState, weight: Tensor | None = None) -> Tensor:
+    """Cross-entropy with what the teacher says, (P,); as it would be had the classes weighed otherwise (K,)."""
+    taught = state["x_ce"].taught
+    if taught is None:
+        raise ValueError("the term 'teach' needs a teacher; give the method one: teacher=...")
+    if weight is not None:
+        taught = taught * weight
+        taught = taught / taught.sum(-1, keepdim=True)
+    return -(taught * state["x_ce"].logits.log_softmax(-1)).sum(-1).mean(-1)
+
+
+@needs("x_ce")
+def teach(state: TermState) -> Tensor:
+    """Cross-entropy between a teacher's probabilities and the model's, where the model's own advice ends.
+
+    It looks at every counterfactual, mature or not; where immature ones are replaced by their neighbours, at these.
+    """
+    return cross_with_teacher(state)
+
+
 @dataclass(frozen=True)
 class CounterfactualMethod:
     """Named terms over counterfactuals that are searched while the model trains.
@@ -81,6 +104,10 @@ class CounterfactualMethod:
     """x_plus is the one nearest to its counterfactual of so many random rows of the target class; as run, of one."""
     generate: Literal["sweep", "batch"] = "sweep"
     """One search before each epoch, shared out over its mini-batches; or one before each mini-batch."""
+    teacher: Teacher | None = None
+    """Fitted to the training rows, out of fold, it says what it makes of each counterfactual: for the term `teach`."""
+    teacher_sees: Literal["all", "mutable"] = "all"
+    """Whether the teacher looks at features that nobody can change."""
 
     def __post_init__(self) -> None:
         for name in ("n_ce", "n_neighbours"):
@@ -89,7 +116,12 @@ class CounterfactualMethod:
                 raise ValueError(f"{name} must be at least 1; got {value}")
         if not 0 <= self.burn_in <= 1:
             raise ValueError(f"burn_in is a share of the epochs, between 0 and 1; got {self.burn_in}")
-        for name, allowed in (("immature", ("neighbour", "drop")), ("generate", ("sweep", "batch"))):
+        choices = {
+            "immature": ("neighbour", "drop"),
+            "generate": ("sweep", "batch"),
+            "teacher_sees": ("all", "mutable"),
+        }
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
 
@@ -135,6 +167,7 @@ class _CounterfactualSession(Session):
         self._n_ce = default_n_ce(len(task.x)) if method.n_ce is None else method.n_ce
         self._first = round(method.burn_in * (task.n_epochs or 0))  # the first epoch with a search
         self._shares: Iterator[Blocks | int] = iter(())
+        self._lesson = None if method.teacher is None else _begin_lesson(method, task)
         self._log: list[dict[str, Tensor]] = []
 
     def before_epoch(self, model: Models, epoch: int, n_batches: int) -> None:
@@ -181,7 +214,8 @@ class _CounterfactualSession(Session):
         found = Counterfactuals(factual, target, *everyone)
         self._log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
         x_plus = task.sampler.nearest(task.x, target, found.x, method.n_neighbours)
-        return pair_up(found, task.y[rows], x_plus, task.constraints, method.immature)
+        pairs = pair_up(found, task.y[rows], x_plus, task.constraints, method.immature)
+        return pairs if self._lesson is None else replace(pairs, taught=self._lesson(pairs.x_ce, rows))
 
     # --8<-- [end:search]
 
@@ -203,6 +237,7 @@ class Pairs:
     target: Tensor  # (P, n)
     y_ae: Tensor  # (P, n)
     counted: Tensor | None  # (P, n) bool, or None where every pair counts
+    taught: Tensor | None = None  # (P, n, K) what a teacher makes of x_ce, if there is one
 
     def split(self, n_groups: int, needed: set[str] | None = None) -> list[Blocks]:
         """Consecutive groups of sizes that differ by at most one, the larger ones first; only of the blocks needed."""
@@ -215,15 +250,24 @@ class Pairs:
         sizes = [len(at) for at in places]
         packed = rows.index_select(1, order).split([len(labels) * m for m in sizes], dim=1)
         shares: dict[str, Sequence[Tensor]] = {name: label.split(sizes, dim=1) for name, label in labels.items()}
-        counted = None if self.counted is None else self.counted.split(sizes, dim=1)
+        counted, taught = (None if each is None else each.split(sizes, dim=1) for each in (self.counted, self.taught))
         return [
             Blocks(
                 packed[i],
                 {name: share[i] for name, share in shares.items()},
                 {} if counted is None else {"x_ce": counted[i], "x_plus": counted[i]},
+                {} if taught is None else {"x_ce": taught[i]},
             )
             for i in range(n_groups)
         ]
+
+
+def _begin_lesson(method: CounterfactualMethod, task: Task) -> Lesson:
+    """The teacher of a method, fitted to the rows of a task."""
+    assert method.teacher is not None
+    fixed = ~(task.constraints.may_increase | task.constraints.may_decrease)  # (D,)
+    hidden = fixed if method.teacher_sees == "mutable" else None
+    return Lesson.of(method.teacher, task.x, task.y, task.n_classes, hidden)
 
 
 def pair_up(

@@ -39,6 +39,8 @@ class Blocks:
     """Classes (P, m_i) of each block, in the order of the rows."""
     counted: Mapping[str, Tensor] = field(default_factory=dict)
     """(P, m_i) bool, for a block of which not every row counts."""
+    taught: Mapping[str, Tensor] = field(default_factory=dict)
+    """Probabilities (P, m_i, K) that a teacher gives, for a block that has one."""
 
     @classmethod
     def of(cls, **blocks: tuple[Tensor, Tensor]) -> Self:
@@ -68,8 +70,12 @@ class _Pass:
 class Block:
     """One block of rows as a term sees it: m rows per model, their labels, and what the models say of them."""
 
-    def __init__(self, seen: _Pass, part: slice | None, counted: Tensor | None) -> None:
+    def __init__(
+        self, seen: _Pass, part: slice | None, counted: Tensor | None = None, taught: Tensor | None = None
+    ) -> None:
         self._seen, self._part, self._counted = seen, part, counted  # part: None for all rows of the pass
+        self.taught = taught
+        """Probabilities (P, m, K) that a teacher gives them; None where there is none."""
         self._loss: Tensor | None = None
         self._energy: Tensor | None = None
 
@@ -243,7 +249,7 @@ def _look(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None) -> TermSta
     """One pass over real rows and all blocks together."""
     if blocks is None or not blocks.x.shape[1]:
         seen = _Pass(x, _cast(model(x), x), y)
-        return TermState(model, {"x": Block(seen, None, None)}, seen.logits)
+        return TermState(model, {"x": Block(seen, None)}, seen.logits)
     rows = join_rows(x, blocks.x, last=model.rows_last and x.ndim == 3)
     if model.batch_dependent:  # batch statistics are of real rows only
         logits = model(x)
@@ -253,9 +259,10 @@ def _look(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None) -> TermSta
         logits = model(rows)
     seen = _Pass(rows, _cast(logits, x), torch.cat([y, *blocks.labels.values()], dim=1))
     first = x.shape[1]
-    parts = {"x": Block(seen, slice(0, first), None)}
+    parts = {"x": Block(seen, slice(0, first))}
     for name, label in blocks.labels.items():
-        parts[name] = Block(seen, slice(first, first + label.shape[1]), blocks.counted.get(name))
+        part = slice(first, first + label.shape[1])
+        parts[name] = Block(seen, part, blocks.counted.get(name), blocks.taught.get(name))
         first += label.shape[1]
     return TermState(model, parts, seen.logits)
 

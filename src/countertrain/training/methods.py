@@ -1,14 +1,16 @@
-"""Training methods by name: counterfactual training, its two halves, and conventional training."""
+"""Training methods by name: counterfactual training, its two halves, with a teacher, and conventional training."""
 
+from dataclasses import replace
 from typing import Literal, TypedDict, Unpack
 
 from countertrain.models.population import Weight
 from countertrain.search.generator import Generator
-from countertrain.training.ct import CounterfactualMethod, Immature, advloss, div, ridge, yloss
+from countertrain.training.ct import CounterfactualMethod, Immature, advloss, div, ridge, teach, yloss
 from countertrain.training.method import Method, Session, Terms
+from countertrain.training.teaching import Teacher
 from countertrain.words import refuse_attribute
 
-__all__ = ["CounterfactualMethod", "Method", "SearchOptions", "Session", "ar", "bl", "cd", "ct"]
+__all__ = ["CounterfactualMethod", "Method", "SearchOptions", "Session", "ar", "bl", "cd", "ct", "taught"]
 __getattr__ = refuse_attribute(__name__, __all__)
 
 
@@ -58,3 +60,24 @@ def ct(
         "ridge": (lambda_reg, ridge),
     }
     return CounterfactualMethod(terms, **search)
+
+
+def taught(
+    *,
+    teacher: Teacher | None,
+    teacher_sees: Literal["all", "mutable"] = "all",
+    lambda_clf: Weight = 1.0,
+    lambda_div: Weight = 0.1,
+    lambda_reg: Weight = 0.1,
+    lambda_teach: Weight = 2.0,
+    **search: Unpack[SearchOptions],
+) -> CounterfactualMethod:
+    """Counterfactual training with a teacher, ours and not the paper's: it speaks in the place of the adversarial loss.
+
+    Without a teacher, divergence and ridge are left.
+    """
+    half = cd(lambda_clf=lambda_clf, lambda_div=lambda_div, lambda_reg=lambda_reg, **search)
+    if teacher is None:
+        return half
+    terms: Terms = {**half.terms, "teach": (lambda_teach, teach)}
+    return replace(half, terms=terms, teacher=teacher, teacher_sees=teacher_sees)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from countertrain.tables import cells
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import LabelCoder, check_labels
+from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema, as_frame
 from countertrain.tables.sources.files import read_parts, short_name, write_rows
 from countertrain.tables.sources.folder import Description, check_new, check_space, write_folder
@@ -138,7 +139,8 @@ def _fit(
             for i, column in enumerate(schema.columns):
                 stored[i, part] = cells.store(column, frame[column.name])
         columns = (cells.restore(column, stored[i][train]) for i, column in enumerate(schema.columns))
-        return Encoder.fit_columns(schema, columns, [survey.summaries[name].dtype for name in schema.names])
+        dtypes = [survey.summaries[name].dtype for name in schema.names]
+        return Encoder.fit_columns(schema, columns, dtypes, fit_scale=Ranks.fit)
     finally:
         del stored
         scratch.unlink()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from countertrain.tables.dataset import Dataset, Split
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import Standard
 from countertrain.tables.schema import Numeric, Schema
 from countertrain.tables.sources.downloads import DataFileError, fetch, find, unzip
 from countertrain.tables.splits import hold_out, split_rows
@@ -81,7 +82,7 @@ def _assemble(
     """A data set whose encoder maps pixels from 0 to the brightest to [-1, 1], whatever the images show."""
     d, middle = len(names), brightest / 2
     schema = Schema(columns=tuple(Numeric(name=pixel, integer=True, lower=0, upper=brightest) for pixel in names))
-    encoder = Encoder(schema, np.full(d, middle), np.full(d, middle), ("uint8",) * d)
+    encoder = Encoder(schema, (Standard(middle, middle),) * d, ("uint8",) * d)
     frame = pd.DataFrame(test[0].reshape(-1, d), columns=names)
 
     def split(images: Images) -> Split:  # in single precision, as the published models saw them

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from countertrain.tables.dataset import Dataset
+from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.downloads import DataFileError, fetch, find, unzip
 from countertrain.tables.splits import hold_out
@@ -55,10 +56,12 @@ class Table:
         return self.file if self.exact else self.file.replace("_balanced", "_balanced_anew")
 
 
-def table(name: str, *, data_seed: int = 42, schema: Schema | None = None) -> Dataset:
+def table(
+    name: str, *, data_seed: int = 42, schema: Schema | None = None, fit_encoder: FitEncoder = Encoder.fit
+) -> Dataset:
     """A table in file order: the first 80 % of its rows for training and validation, the rest for test.
 
-    Its encoder knows the levels of the whole file, and mean and standard deviation of training and validation rows.
+    Its encoder knows the levels of the whole file, and the numbers of training and validation rows.
     """
     spec = TABLES[name]
     frame, published = _find_rows(spec)
@@ -73,6 +76,7 @@ def table(name: str, *, data_seed: int = 42, schema: Schema | None = None) -> Da
         splits=(known[~held], known[held], np.arange(len(known), len(frame))),
         fit_on=known,
         classes=spec.classes,
+        fit_encoder=fit_encoder,
         name=name,
         title=spec.title if published else f"{spec.title}, balanced anew",
         label=spec.label,

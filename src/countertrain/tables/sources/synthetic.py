@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from countertrain.tables.dataset import Dataset, Split
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.scales import UNSCALED
 from countertrain.tables.schema import Numeric, Schema
 from countertrain.tables.splits import hold_out
 
@@ -72,7 +73,7 @@ def make(name: str, *, data_seed: int = 42) -> Dataset:
     seen = x.astype(np.float32)
     schema = Schema(columns=tuple(Numeric(name=feature) for feature in features))
     encoder = Encoder.fit(schema, seen[known])
-    raw = replace(encoder, centre=np.zeros(2), scale=np.ones(2), dtypes=("float64", "float64"))
+    raw = replace(encoder, scales=(UNSCALED, UNSCALED), dtypes=("float64", "float64"))
 
     def split(rows: NDArray[np.int64]) -> Split:
         return Split(torch.from_numpy(seen[rows]), torch.from_numpy(y[rows]))

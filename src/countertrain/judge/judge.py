@@ -1,0 +1,151 @@
+"""Advice judged by models that know nothing of the classifier that gave it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from countertrain.judge.panel import Crowd, fit_panel
+from countertrain.judge.verdict import Standing, Verdict
+from countertrain.recourse.answer import Recourse
+from countertrain.recourse.decider import Decider
+from countertrain.recourse.defaults import PEOPLE
+from countertrain.recourse.reach import AnswerGrid
+from countertrain.recourse.search import RecourseSearch
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.labels import find_class
+from countertrain.tables.scales import Ranks
+
+__all__ = ["CLASSIFIER", "TAUS", "Member", "Progress", "judge", "seat_panel", "stand"]
+
+CLASSIFIER = "classifier"
+"""What the classifier itself is called among the models that are compared."""
+TAUS = (0.5, 0.6, 0.75, 0.85, 0.9, 0.95)
+"""From just accepted to surely accepted."""
+Member = Callable[[pd.DataFrame], NDArray[np.float64]]
+"""Rows in people's units -> the probability of each class, (n, K)."""
+Retrain = Callable[[NDArray[np.int64], int], Decider]
+"""Rows of the reference to train on, and a seed -> the classifier trained anew."""
+Progress = Callable[[int, int], None]
+
+
+def judge(
+    decider: Decider,
+    rows: pd.DataFrame,
+    y: NDArray[np.int64],
+    target: Any,
+    *,
+    retrain: Retrain | None = None,
+    people: int = PEOPLE,
+    among: NDArray[np.bool_] | None = None,
+    taus: Sequence[float] = TAUS,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> Verdict:
+    """Tell people among test rows of classes y (n,), who are not decided for `target`, what to change; ask the panel.
+
+    The panel is fitted to the reference rows of the decider; with `retrain`, the classifier itself, trained anew on two
+    halves of them with other seeds, sits in it, too: advice must survive the next version of the model. `among` (n,)
+    tells whose rows may be asked for, so that classifiers can be compared on the same people.
+    """
+    wanted, search = find_class(target, decider.classes), RecourseSearch.of(decider, seed=seed)
+    default = search.default_tau(torch.tensor([wanted]))
+    taus = sorted({*taus, default})
+    encoder, panel = seat_panel(decider, retrain, seed)
+    progress(1, 2 + len(taus))
+    said = {CLASSIFIER: _ask(decider)(rows), **{name: member(rows) for name, member in panel.items()}}  # (n, K) each
+    real, refused = y == wanted, said[CLASSIFIER].argmax(1) != wanted
+    refused = np.flatnonzero(refused if among is None else refused & among)
+    if not len(refused) or not real.any():
+        raise ValueError(
+            f"to judge advice towards {target!r}, the test rows must hold people who are refused it, and people who "
+            "have it; give more rows"
+        )
+    asking = rows.iloc[np.random.default_rng(seed).permutation(refused)[:people]].reset_index(drop=True)
+    crowd = Crowd.of(encoder.encode(rows[real]))
+    request = search.request(asking, decider.classes[wanted])
+    progress(2, 2 + len(taus))
+    standings = []
+    for tau in taus:
+        rows_of_both = _take_first(search([request], tau=tau)[0])
+        standings.append(stand(tau, *rows_of_both, len(asking), wanted, encoder, panel, crowd))
+        progress(2 + len(standings), 2 + len(taus))
+    accepted = {name: said[name][real].argmax(1) == wanted for name in panel}
+    return Verdict(
+        target=decider.classes[wanted],
+        default=default,
+        standings=standings,
+        ceiling={name: float(yes.mean()) for name, yes in accepted.items()},
+        whole_ceiling=float(np.logical_and.reduce(list(accepted.values())).mean()),
+        accuracy={name: float((p.argmax(1) == y).mean()) for name, p in said.items()},
+        auc={name: _auc(p[:, wanted], real) for name, p in said.items()},
+    )
+
+
+def seat_panel(decider: Decider, retrain: Retrain | None, seed: int) -> tuple[Encoder, dict[str, Member]]:
+    """Outsiders and, if it can be trained anew, the classifier's next versions; and the encoder that outsiders use."""
+    if decider.reference is None:
+        raise ValueError("to judge advice, the training rows are needed, and this model was saved without them")
+    x, y = decider.reference
+    frame = decider.encoder.decode(x.numpy())
+    encoder = Encoder.fit(decider.encoder.schema, frame, fit_scale=Ranks.fit)
+    outsiders = fit_panel(encoder.encode(frame), y.numpy(), seed=seed)
+    panel: dict[str, Member] = {name: _ask_outsider(encoder, model) for name, model in outsiders.items()}
+    if retrain is not None:
+        order = np.random.default_rng(seed).permutation(len(y))
+        for i, half in enumerate((order[::2], order[1::2]), 1):
+            panel[f"next version {i}"] = _ask(retrain(np.sort(half), seed + i))
+    return encoder, panel
+
+
+def _ask(decider: Decider) -> Member:
+    return lambda rows: decider.compute_probabilities(torch.from_numpy(decider.encoder.encode(rows))).numpy()
+
+
+def _ask_outsider(encoder: Encoder, model: Any) -> Member:
+    return lambda rows: np.asarray(model.predict_proba(encoder.encode(rows)))
+
+
+def stand(
+    tau: float,
+    told: pd.DataFrame,
+    origin: pd.DataFrame,
+    n_asked: int,
+    wanted: int,
+    encoder: Encoder,
+    panel: Mapping[str, Member],
+    crowd: Crowd | None,
+) -> Standing:
+    """What the panel makes of told rows, of people who were at rows `origin`; so many had asked."""
+    x, start = encoder.encode(told), encoder.encode(origin)
+    costs = AnswerGrid.of(encoder).costs(torch.from_numpy(x), torch.from_numpy(start))
+    yes = {name: member(told).argmax(1) == wanted for name, member in panel.items()} if len(told) else {}
+    typical = crowd.measure(x) if crowd is not None and len(told) else {}
+    return Standing(
+        tau=tau,
+        n=len(told),
+        valid=len(told) / n_asked,
+        cost=float(costs.sum(1).mean()),
+        n_changed=float((costs > 0).sum(1).double().mean()),
+        accepted={name: float(yes[name].mean()) if yes else 0.0 for name in panel},
+        whole=float(np.logical_and.reduce(list(yes.values())).mean()) if yes else 0.0,
+        typical=typical.get("typical"),
+        distance=typical.get("distance"),
+    )
+
+
+def _take_first(recourse: Recourse) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that people are told by their first option, where that is valid, and the rows that they had."""
+    table = recourse.table
+    first = np.flatnonzero((table.number == 1) & table.valid)
+    told = table.values.iloc[first].reset_index(drop=True)
+    return told, recourse.factual.iloc[table.row[first]].reset_index(drop=True)
+
+
+def _auc(score: NDArray[np.float64], real: NDArray[np.bool_]) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(real, score))

@@ -1,0 +1,227 @@
+"""How a number of a table becomes a number that a model sees, and back: standardised, or as its place among people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+from torch import Tensor
+
+__all__ = ["UNSCALED", "FeatureScales", "Ranks", "Scale", "Standard", "scale_from_dict"]
+
+Floats = NDArray[np.float64]
+_KNOTS = 64  # of a column with more different values than that
+_TAILS = np.array([0.002, 0.005, 0.01, 0.99, 0.995, 0.998])  # more of them where few people are far from one another
+_END = 1e-3  # the place of the lowest value; that of the highest is as near to 1
+_SPIKE = 1 / 128  # of the rows: a value that as many share is a knot, too
+_COMMON, _WIDE = 0.05, 0.3  # of the rows, and in scores: beside a value that as many share, a piece so wide is a gap
+
+
+@dataclass(frozen=True)
+class Standard:
+    """Numbers less their mean, in standard deviations."""
+
+    centre: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.centre) and np.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(
+                f"a centre must be finite, a scale finite and positive; got {self.centre:g}, {self.scale:g}"
+            )
+
+    @classmethod
+    def fit(cls, numbers: Floats) -> Self:
+        """By mean and sample standard deviation; a column that never changes has scale 1."""
+        centre = float(numbers.mean())
+        spread = float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
+        return cls(centre, spread if spread > 1e-12 * abs(centre) else 1.0)
+
+    def encode(self, numbers: Floats) -> Floats:
+        """What a model sees."""
+        return (numbers - self.centre) / self.scale
+
+    def decode(self, scores: Floats) -> Floats:
+        """The numbers in people's units."""
+        return scores * self.scale + self.centre
+
+    @property
+    def spread(self) -> float:
+        """How much a typical number differs from the middle, in people's units."""
+        return self.scale
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {"centre": self.centre, "scale": self.scale}
+
+
+UNSCALED = Standard(0.0, 1.0)
+"""Numbers as they are."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Numbers as normal scores: 0 is the middle of the training rows, 1 what 84 % of them are below.
+
+    Piecewise linear between knots, and linear beyond the first and the last: strictly increasing, so that there is one
+    way back. Values that many rows share stand in the middle of the places that these rows take; the lowest and the
+    highest value stand at the ends. Outliers weigh no more than anybody else.
+    """
+
+    values: tuple[float, ...]
+    scores: tuple[float, ...]
+    gaps: tuple[int, ...] = ()
+    """Pieces, by the knot at which they begin, between a value that many have and others: hardly anybody is inside."""
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.values), len(self.scores)}
+        knots = np.array([self.values, self.scores], dtype=np.float64) if len(sizes) == 1 else np.empty((2, 0))
+        if knots.shape[1] < 2 or not np.isfinite(knots).all() or (np.diff(knots) <= 0).any():
+            raise ValueError(
+                "the knots of a rank scale must be finite and increase, two at least and as many scores as values"
+            )
+
+    @classmethod
+    def fit(cls, numbers: Floats) -> "Scale":
+        """By the training rows; a column that never changes has no ranks."""
+        distinct, counts = np.unique(numbers, return_counts=True)
+        if len(distinct) < 2:
+            return Standard.fit(numbers)
+        place = (counts.cumsum() - counts / 2) / counts.sum()  # the middle of the places of each value, in 0..1
+        place[[0, -1]] = _END, 1 - _END  # nobody has less, nobody more, however many have as much
+        share = counts / len(numbers)
+        if len(distinct) > _KNOTS:
+            wanted = np.concatenate([np.linspace(0, 1, _KNOTS), _TAILS])
+            near = np.searchsorted(place, wanted).clip(0, len(distinct) - 1)
+            kept = np.unique(np.concatenate([[0, len(distinct) - 1], near, np.flatnonzero(share > _SPIKE)]))
+            distinct, place, share = distinct[kept], place[kept], share[kept]
+        inner = (place > _END) & (place < 1 - _END)  # in a large table, values beside the ends may not be
+        inner[[0, -1]] = True
+        distinct, scores, share = distinct[inner], ndtri(place[inner]), share[inner]
+        apart = np.concatenate([[True], (np.diff(scores) > 1e-9) & (np.diff(distinct) > 1e-9 * np.abs(distinct[1:]))])
+        distinct, scores, common = distinct[apart], scores[apart], share[apart] > _COMMON
+        if len(scores) < 2:
+            return Standard.fit(numbers)
+        gaps = np.flatnonzero((common[1:] | common[:-1]) & (np.diff(scores) > _WIDE))
+        return cls(tuple(distinct.tolist()), tuple(scores.tolist()), tuple(gaps.tolist()))
+
+    def encode(self, numbers: Floats) -> Floats:
+        """What a model sees."""
+        return _interpolate(numbers, np.array(self.values), np.array(self.scores))
+
+    def decode(self, scores: Floats) -> Floats:
+        """The numbers in people's units."""
+        return _interpolate(scores, np.array(self.scores), np.array(self.values))
+
+    @property
+    def spread(self) -> float:
+        """How much a typical number differs from the middle, in people's units: half of what two thirds lie within."""
+        low, high = self.decode(np.array([-1.0, 1.0]))
+        return float(high - low) / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {"values": list(self.values), "scores": list(self.scores), "gaps": list(self.gaps)}
+
+    def share_below(self, numbers: Floats) -> Floats:
+        """The shares of people, in 0..1, who have less than such numbers."""
+        return np.asarray(ndtr(self.encode(numbers)))
+
+
+Scale = Standard | Ranks
+
+
+def scale_from_dict(saved: dict[str, Any]) -> Scale:
+    """The scale that `to_dict` described."""
+    if "values" in saved:
+        values, scores = (tuple(map(float, saved[name])) for name in ("values", "scores"))
+        return Ranks(values, scores, tuple(map(int, saved["gaps"])))
+    return Standard(float(saved["centre"]), float(saved["scale"]))
+
+
+def _interpolate(x: Floats, at: Floats, to: Floats) -> Floats:
+    """Piecewise linear through the knots, on along the first and last piece."""
+    place = (np.searchsorted(at, x) - 1).clip(0, len(at) - 2)
+    slope = np.diff(to) / np.diff(at)
+    return np.asarray(to[place] + (x - at[place]) * slope[place])
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScales:
+    """The scales of D features at once, for tensors of rows; all in float64."""
+
+    centre: Tensor  # (D,)
+    scale: Tensor  # (D,)
+    ranked: Tensor  # (R,) places of the features with ranks
+    values: Tensor  # (R, k) their knots; those with fewer than k of them are continued along their last piece
+    scores: Tensor  # (R, k)
+    gaps: Tensor  # (R, k - 1) bool: pieces in which hardly anybody is
+
+    @classmethod
+    def of(cls, scales: Sequence[Scale]) -> Self:
+        """Of one scale per feature."""
+        ranks = {i: scale for i, scale in enumerate(scales) if isinstance(scale, Ranks)}
+        most = max((len(scale.values) for scale in ranks.values()), default=2)
+        knots = [np.array([_continue(scale.values, most), _continue(scale.scores, most)]) for scale in ranks.values()]
+        gaps = [[i in scale.gaps for i in range(most - 1)] for scale in ranks.values()]
+        both = torch.from_numpy(np.array(knots).reshape(len(ranks), 2, most))
+        standard = [scale if isinstance(scale, Standard) else UNSCALED for scale in scales]
+        return cls(
+            centre=torch.tensor([scale.centre for scale in standard], dtype=torch.float64),
+            scale=torch.tensor([scale.scale for scale in standard], dtype=torch.float64),
+            ranked=torch.tensor(list(ranks), dtype=torch.int64),
+            values=both[:, 0].contiguous(),
+            scores=both[:, 1].contiguous(),
+            gaps=torch.tensor(gaps, dtype=torch.bool).view(-1, most - 1),
+        )
+
+    def encode(self, units: Tensor) -> Tensor:
+        """Rows (..., D) in people's units as a model sees them."""
+        x = (units - self.centre) / self.scale
+        start, reach, slope, mine = self._find_pieces(units, self.values, self.scores)
+        x[..., self.ranked] = reach + (mine - start) * slope
+        return x
+
+    def decode(self, x: Tensor) -> Tensor:
+        """Rows (..., D) as a model sees them in people's units."""
+        units = x * self.scale + self.centre
+        start, reach, slope, mine = self._find_pieces(x, self.scores, self.values)
+        units[..., self.ranked] = reach + (mine - start) * slope
+        return units
+
+    def leave_gaps(self, x: Tensor) -> Tensor:
+        """Rows x (n, D) with every number that lies where hardly anybody is put to the nearer end of its gap."""
+        if not self.gaps.any():
+            return x
+        mine = x[:, self.ranked].T.contiguous()  # (R, n)
+        place = (torch.searchsorted(self.scores, mine) - 1).clamp(0, self.scores.shape[1] - 2)
+        low, high = self.scores.gather(1, place), self.scores.gather(1, place + 1)
+        inside = self.gaps.gather(1, place) & (mine > low) & (mine < high)
+        x = x.clone()
+        x[:, self.ranked] = torch.where(inside, torch.where(mine - low < high - mine, low, high), mine).T
+        return x
+
+    def measure_units(self, x: Tensor) -> Tensor:
+        """How many of people's units one unit of the model is at rows x (..., D): (..., D)."""
+        units = self.scale.expand_as(x).clone()
+        units[..., self.ranked] = self._find_pieces(x, self.scores, self.values)[2]
+        return units
+
+    def _find_pieces(self, x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the features with ranks, (..., R): where a row's piece starts, on both sides, its slope, and the row."""
+        mine = x[..., self.ranked]
+        rows = x.reshape(-1, x.shape[-1])[:, self.ranked].T.contiguous()  # (R, n)
+        place = (torch.searchsorted(at, rows) - 1).clamp(0, at.shape[1] - 2)
+        start, reach = at.gather(1, place), to.gather(1, place)
+        slope = (to.gather(1, place + 1) - reach) / (at.gather(1, place + 1) - start)
+        start, reach, slope = (part.T.reshape(mine.shape) for part in (start, reach, slope))
+        return start, reach, slope, mine
+
+
+def _continue(knots: Sequence[float], n: int) -> Floats:
+    """n knots: those that there are, and more of them at the distance of the last two."""
+    more = knots[-1] + (knots[-1] - knots[-2]) * np.arange(1, n - len(knots) + 1)
+    return np.concatenate([knots, more])
