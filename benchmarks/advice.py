@@ -5,7 +5,6 @@ and logistic regression refuse, and the method's own model, too, are told what t
 the method judge the rows that they are told. Records go to results/advice; what is there is not computed again.
 """
 
-import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from countertrain.judge.panel import fit_panel
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
+from countertrain.tables.sources.downloads import find
 
 __all__ = ["METHODS", "TABLES", "AdviceTable", "compute_cell", "main", "read_records"]
 
@@ -49,8 +49,10 @@ class AdviceTable:
 
     def read(self) -> tuple[pd.DataFrame, "pd.Series[str]"]:
         """At most 8,000 rows and their labels; levels that hardly anybody has are one."""
-        folder = Path(os.environ.get("COUNTERTRAIN_DATA", "../shared/data"))
-        frame = pd.read_csv(folder / f"{self.file}.csv.gz").drop(columns=list(self.drop)).dropna()
+        file = find(f"{self.file}.csv.gz")
+        if file is None:
+            raise FileNotFoundError(f"there is no {self.file}.csv.gz; name its folder in COUNTERTRAIN_DATA")
+        frame = pd.read_csv(file).drop(columns=list(self.drop)).dropna()
         if len(frame) > _MOST:
             frame = frame.sample(_MOST, random_state=0)
         frame = frame.reset_index(drop=True)
