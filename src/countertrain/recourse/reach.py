@@ -144,7 +144,7 @@ class AnswerGrid:
 
     def to_units(self, x: Tensor) -> Tensor:
         """Encoded values in the user's units, to the nearest step."""
-        return self._to_multiples(x).round() * self.step
+        return self._to_multiples(x).round() * self.step + 0.0  # no negative zero
 
     def decode(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
