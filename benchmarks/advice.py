@@ -84,7 +84,7 @@ TABLES = {
         "attrition", "Attrition", "No", ("Age", "Gender", "MaritalStatus", "Education", "EducationField")
     ),
 }
-"""The development tables: defaults were chosen by their training and validation rows."""
+"""The development tables: defaults were chosen by hand on them, looking at the test people of seed 0."""
 
 METHODS: dict[str, Mapping[str, Any]] = {
     OURS: {},
