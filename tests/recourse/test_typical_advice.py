@@ -6,12 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from countertrain import CounterfactualClassifier
+from countertrain.recourse import ladder
+from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import TAU, TAU_RANGE, TAU_SHARE
 from countertrain.recourse.explanation import Change
 from countertrain.recourse.rendering import name_places
-from countertrain.recourse.search import RecourseSearch
+from countertrain.recourse.search import RecourseSearch, explain
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.schema import Schema
 from people import classifier, people
 
 ROWS = people(60, seed=5)
@@ -83,3 +88,37 @@ def test_nobody_is_told_a_number_that_lies_where_nobody_is() -> None:
     least = gain[gain > 0].min()
     assert (told > 0).any()
     assert ((told == 0) | (told >= least)).all()
+
+
+class Cliff(nn.Module):
+    """Yes where gain and group together are large enough, no elsewhere: there is no slope to follow."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.low, self.high = (torch.from_numpy(encoder.encode(row))[0] for row in (_person(3.0, 0), _person(1.0, 1)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gain = torch.where(x[:, 1] >= self.high[1].to(x), self.high[0].to(x), self.low[0].to(x))
+        yes = 4.0 * (x[:, 0] > gain)
+        return torch.stack([2.0 + 0 * x[:, 0], yes], dim=1)
+
+
+def _person(gain: float, group: int) -> pd.DataFrame:
+    return pd.DataFrame({"gain": [gain], "group": [float(group)]})
+
+
+def test_who_is_not_helped_by_the_likeliest_real_people_is_shown_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    common, rare = rng.uniform(1.5, 2.9, 290).round(2), rng.uniform(5, 6, 10).round(2)
+    frame = pd.DataFrame({"gain": [*common, *rare, *np.zeros(300)], "group": [1.0] * 300 + [0.0, 1.0] * 150})
+    schema = Schema.infer(frame).with_columns(group={"mutability": "none"})
+    encoder = Encoder.fit(schema, frame)
+    x, y = torch.from_numpy(encoder.encode(frame)).float(), torch.tensor([1] * 300 + [0] * 300)
+    decider = Decider(encoder, ("no", "yes"), (Cliff(encoder),), (x, y))
+    helped = {}
+    for tried in ((40,), (40, 200, 2000)):
+        monkeypatch.setattr(ladder, "_REAL_ROWS", tried)
+        option = explain(decider, pd.concat([_person(0.0, 0), _person(0.0, 1)]), "yes")
+        helped[tried] = option.table.valid.tolist()
+    assert helped == {(40,): [False, True], (40, 200, 2000): [True, True]}
+    assert option.table.values["gain"][0] > 3 >= option.table.values["gain"][1]

@@ -20,10 +20,12 @@ from countertrain.search.state import Memory
 
 __all__ = ["Attempt", "Ladder"]
 
-_REAL_ROWS = 20  # nearest real rows tried per person
-_ATYPICAL = 8.0  # what it costs to be twice as far from real people as they are from each other
-_TYPICAL = 1.1  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
-_AT_ONCE = 500  # people whose nearest real rows are looked at together
+_REAL_ROWS = (40, 200, 2000)  # tried per person, the next number for whom the one before does not do
+_FINALISTS = 6  # of them, rows of which it is looked at closely how typical they are
+_ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
+_TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
+_SHORT = 1e6  # what it costs to be short of tau: more than anything
+_AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS = 6  # of the way back to the person's own numbers
 
 
@@ -176,7 +178,10 @@ class Ladder:
         return nearest.put(rows, _choose(self._merit(away) > self._merit(nearest[rows]), away, nearest[rows]))
 
     def _follow_real_rows(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
-        """Towards the nearest real rows that the model is sure are of the target class, as far as the person can go."""
+        """Towards real rows that the model is sure are of the target class, as far as the person can go.
+
+        A few that promise most are tried first, more of them for whom these do not help.
+        """
         best = start
         if self.reference is None:
             return best
@@ -185,24 +190,41 @@ class Ladder:
             among = self.reference.of_class(k)
             sure = self.judge(self.reference.x[among], self.reference.y[among])
             among = among[self.reaches_tau(sure) if self.reaches_tau(sure).any() else sure.valid]
-            if not len(among):
-                continue
-            for part in rows.split(_AT_ONCE):
-                found = self._copy_nearest(reach[part], target[part], among)
-                best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
+            for n_tried in _REAL_ROWS if len(among) else ():
+                for part in rows.split(max(1, _AT_ONCE // n_tried)):
+                    found = self._copy_real(reach[part], target[part], among, n_tried)
+                    best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
+                rows = rows[~self.reaches_tau(best[rows])]
+                if not len(rows) or n_tried >= len(among):
+                    break
         return best
 
-    def _copy_nearest(self, reach: Reach, target: Tensor, among: Tensor) -> Attempt:
-        """For each person the best of the nearest of some real rows, moved to where the person can go."""
+    def _copy_real(self, reach: Reach, target: Tensor, among: Tensor, n_tried: int) -> Attempt:
+        """For each person the best of some real rows, moved to where the person can go."""
         assert self.reference is not None
-        _, places = self.reference.find_nearest(reach.origin, among, _REAL_ROWS)  # (n, k)
+        price, places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k)
         who = torch.arange(len(reach)).repeat_interleave(places.shape[1])
-        tried = self._settle(reach[who].project(self.reference.x[places.flatten()]), reach[who], target[who])
-        merit, price = (
-            each.view_as(places) for each in (self._merit(tried), self._price(tried.x, reach[who], target[who]))
-        )
-        price = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf)
-        return tried[torch.arange(len(reach)) * places.shape[1] + price.argmin(1)]
+        x = reach[who].project(self.reference.x[places.flatten()])
+        short = (self.tau - self.judge(x, target[who]).probability).clamp(min=0).view_as(places)
+        finalists = (price + short * _SHORT).topk(min(_FINALISTS, places.shape[1]), largest=False).indices  # (n, f)
+        chosen = (torch.arange(len(reach)).unsqueeze(1) * places.shape[1] + finalists).flatten()
+        theirs, wanted = reach[who[chosen]], target[who[chosen]]
+        tried = self.judge(self.grid.snap(x[chosen], theirs), wanted)
+        merit, price = (each.view_as(finalists) for each in (self._merit(tried), self._price(tried.x, theirs, wanted)))
+        best = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1)
+        return tried[torch.arange(len(reach)) * finalists.shape[1] + best]
+
+    def _promise(self, reach: Reach, k: int, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Prices and places (m, n) of the real rows that would be cheapest to follow, as far as distances tell.
+
+        What nobody can change stays different, and makes the row less typical; the rest is what it costs.
+        """
+        assert self.reference is not None
+        apart, kept = self.reference.measure_distances(reach.origin, among, reach.low == reach.high)  # (m, r) each
+        away = kept / max(self.reference.typical[k], 1e-6) - 1
+        price = (apart - kept) * self.grid.n_columns + _ATYPICAL * away.clamp(min=0)
+        found = price.topk(min(n, len(among)), largest=False)
+        return found.values.double(), among[found.indices]
 
     def _choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the better one.

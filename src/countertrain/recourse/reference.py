@@ -65,6 +65,16 @@ class Reference:
         found = [_measure_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
         return torch.cat([d for d, _ in found]), among[torch.cat([i for _, i in found])]
 
+    def measure_distances(self, x: Tensor, among: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, m), how far rows x (n, D) are from some real ones; and how far in some features (n, D) of each alone."""
+        real = self.x[among]
+        patterns, pattern = features.unique(dim=0, return_inverse=True)  # most people have the same
+        within = torch.empty(len(x), len(real))
+        for i, mine in enumerate(patterns):
+            rows = (pattern == i).nonzero()[:, 0]
+            within[rows] = _measure_distances(x[rows], real, self.grid, mine)
+        return _measure_distances(x, real, self.grid), within
+
     def measure_atypicality(self, x: Tensor, target: Tensor) -> Tensor:
         """(n,), how far rows x (n, D) are from real ones of their target class: 1 as a real row in the middle is.
 
@@ -105,13 +115,16 @@ def _measure_spacing(x: Tensor, grid: AnswerGrid) -> tuple[Tensor, float]:
     return own_and_others[:, 1].sort().values, float(fewer[:, 1:].mean(1).median())
 
 
-def _measure_distances(x: Tensor, real: Tensor, grid: AnswerGrid) -> Tensor:
-    """(n, m): mean over table columns of the differences that make up the cost.
+def _measure_distances(x: Tensor, real: Tensor, grid: AnswerGrid, features: Tensor | None = None) -> Tensor:
+    """(n, m): mean over table columns of the differences that make up the cost; only those of some `features` (D,).
 
     Levels are compared by a product of their one-hot codes, many times faster than feature by feature.
     """
     x, real = x.float(), real.float()
     level = grid.weight < 1  # (D,)
-    apart = torch.cdist(x[:, ~level], real[:, ~level], p=1)
+    number = ~level
+    if features is not None:
+        level, number = level & features, number & features
+    apart = torch.cdist(x[:, number], real[:, number], p=1)
     same = x[:, level] @ real[:, level].T  # (n, m) number of categories with the same level
     return (apart + x[:, level].sum(1, keepdim=True) - same) / grid.n_columns
