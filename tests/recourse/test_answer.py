@@ -34,6 +34,7 @@ def small() -> Recourse:
         note=np.array([None, None], dtype=object),
         table=OptionTable(
             row=np.array([0, 0, 1]),
+            kind=np.array(["recommended", "surest", "recommended"], dtype=object),
             values=values,
             costs=np.array([[0.75, 0, 0], [0, 0, 1.5], [0, 0, 0]]),
             probability=np.array([0.875, 0.75, 0.125]),
@@ -91,7 +92,7 @@ def test_a_summary_has_a_line_for_each_change_and_says_what_is_left_out(small: R
 def test_a_frame_has_one_row_an_option_and_no_name_twice(small: Recourse) -> None:
     frame = small.to_frame()
     assert frame.columns.tolist() == [
-        "row", "option", "income", "target", "debt", "decision", "target_", "probability_before", "probability",
+        "row", "option", "kind", "income", "target", "debt", "decision", "target_", "probability_before", "probability",
         "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "reason",
     ]  # fmt: skip
     assert frame["row"].tolist() == [0, 0, 1]
@@ -107,7 +108,8 @@ def test_the_frame_of_real_recourse_keeps_the_columns_as_they_were(found: Recour
     assert frame[list(SCHEMA.names)].dtypes.tolist() == ROWS.dtypes.tolist()
     assert len(frame) == sum(len(explanation.options) for explanation in found) > len(ROWS)
     for _, group in frame.groupby("row"):
-        assert group["cost"].is_monotonic_increasing
+        assert group["option"].tolist() == [*range(1, len(group) + 1)]
+        assert (group["kind"] == "recommended").tolist() == [True] + [False] * (len(group) - 1)
 
 
 def test_dictionaries_go_through_json_and_back(found: Recourse) -> None:

@@ -190,17 +190,36 @@ def test_rows_may_come_as_a_frame_a_series_dictionaries_or_an_array(clf: Counter
         pd.testing.assert_frame_equal(clf.explain(row).to_frame(), expected[:1], check_dtype=False, atol=1e-5)
 
 
-def test_further_options_differ_leave_out_what_mattered_and_are_sorted_by_cost(found: Recourse) -> None:
-    assert {len(explanation.options) for explanation in found} >= {1, 3}
+def test_options_differ_in_kind_and_each_is_what_it_says(clf: CounterfactualClassifier) -> None:
+    found = clf.explain(ROWS, options=6)
+    assert {len(explanation.options) for explanation in found} >= {2, 3, 4}
+    seen = set()
     for explanation in found:
-        options = explanation.options
-        assert [option.cost for option in options] == sorted(option.cost for option in options)
+        first, *others = options = explanation.options
+        assert first.kind == "recommended"
         assert len({str(option.values) for option in options}) == len(options)
-        changed = [{change.column for change in option.changes} for option in options]
-        assert all(one - other or other - one for one in changed for other in changed if one is not other)
-        whose = "its most effective change" if len(options) == 1 else "their most effective changes"
-        short = f"{len(options)} of 3 options: without {whose}, no further one was found"
-        assert explanation.note == (None if len(options) == 3 or not options[0].valid else short)
+        for i, option in enumerate(others, 1):
+            before = options[:i]
+            seen.add(option.kind)
+            if option.kind == "fewest changes":
+                assert len(option.changes) < min(len(one.changes) for one in before)
+            elif option.kind == "surest":
+                assert option.probability > max(one.probability for one in before)
+            elif option.kind == "cheapest":
+                assert option.cost < min(one.cost for one in before)
+        ways = [
+            {change.column for change in one.changes} for one in options if one.kind in ("recommended", "another way")
+        ]
+        assert all(one - other for i, one in enumerate(ways) for other in ways[i + 1 :])
+        short = f"{len(options)} of 6 options: no further way was found that is another one"
+        assert explanation.note == (None if len(options) == 6 or not first.valid or not first.changes else short)
+    assert seen == {"fewest changes", "another way", "surest", "cheapest"}
+
+
+def test_who_asks_for_more_is_recommended_the_same(clf: CounterfactualClassifier, found: Recourse) -> None:
+    one, three = clf.explain(ROWS).to_frame(), found.to_frame()
+    first = three[three["option"] == 1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(one.drop(columns="reason"), first.drop(columns="reason"), atol=1e-5)
 
 
 def test_sparse_undoes_changes_that_are_not_needed(clf: CounterfactualClassifier) -> None:

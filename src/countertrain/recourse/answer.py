@@ -24,6 +24,7 @@ class OptionTable:
     """All options of all rows, column by column: m options of C table columns."""
 
     row: NDArray[np.int64]  # (m,) ascending: the explanation that an option belongs to
+    kind: NDArray[np.object_]  # (m,) of str, e.g. "recommended"
     values: pd.DataFrame  # (m, C)
     costs: NDArray[np.float64]  # (m, C), 0 where nothing changed
     probability: NDArray[np.float64]  # (m,)
@@ -115,7 +116,7 @@ class Recourse(Sequence[Explanation]):
         """
         table, row = self.table, self.table.row
         known = set(table.values.columns)
-        before = {"row": row, "option": table.number}
+        before = {"row": row, "option": table.number, "kind": table.kind}
         after = {
             "decision": self.decision[row],
             "target": self.target[row],
@@ -170,6 +171,7 @@ class Recourse(Sequence[Explanation]):
             if cost > 0
         )
         return Option(
+            kind=table.kind[i],
             values=after,
             changes=changes,
             probability=float(table.probability[i]),

@@ -31,6 +31,8 @@ class Change:
 class Option:
     """One way to another decision. Probability and validity are those of exactly these values, rounded as they are."""
 
+    kind: str
+    """What speaks for it: "recommended", "fewest changes", "another way", "surest" or "cheapest"."""
     values: dict[str, Any]
     changes: tuple[Change, ...]
     probability: float
@@ -66,7 +68,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One person's decision, and the options for another one, cheapest first."""
+    """One person's decision, and the options for another one; the first is the one to recommend."""
 
     row: int
     factual: dict[str, Any]
@@ -82,7 +84,8 @@ class Explanation:
         """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
         lines = [f"row {self.row}: {self.decision} ({self.target} has probability {self.probability:.2f})"]
         for i, option in enumerate(self.options, 1):
-            lines += [f"  {line}" for line in f"option {i}: {option.summary(self.target)}".splitlines()]
+            title = f"option {i}" if len(self.options) == 1 else f"option {i}, {option.kind}"
+            lines += [f"  {line}" for line in f"{title}: {option.summary(self.target)}".splitlines()]
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
 
     def to_dict(self) -> dict[str, Any]:

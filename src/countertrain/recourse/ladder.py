@@ -91,33 +91,12 @@ class Ladder:
                 break
             tried = rung(reach[rows], target[rows], best[rows])
             if self.sparse:
-                tried = self._undo_changes(tried, reach[rows], target[rows])
+                tried = self.undo_changes(tried, reach[rows], target[rows])
                 tried = self._move_closer(tried, reach[rows], target[rows])
             best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
         return best
-
-    def find_options(self, reach: Reach, target: Tensor, most: Tensor) -> list[tuple[Tensor, Attempt]]:
-        """Up to `most` (n,) different attempts per person: whose they are (m,), and the attempts.
-
-        Each further one leaves out what mattered most in the ones before; whoever it does not help gets no more.
-        """
-        found = self.judge(reach.origin, target)
-        rows = (~found.valid).nonzero()[:, 0]
-        reach, target = reach[rows], target[rows]
-        more = self.climb(reach, target)
-        options = [(torch.arange(len(found.x)), found.put(rows, more))]
-        for n in range(1, int(most.max()) if len(most) else 1):
-            helped = more.valid & (most[rows] > n)
-            rows, reach, target, more = rows[helped], reach[helped], target[helped], more[helped]
-            if not len(rows):
-                break
-            weightiest = self._weigh_columns(more, reach, target).argmax(1)
-            reach = reach.pin(self.grid.column_of == weightiest.unsqueeze(1))
-            more = self.climb(reach, target)
-            options.append((rows[more.valid], more[more.valid]))
-        return options
 
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
@@ -130,16 +109,6 @@ class Ladder:
     def reaches_tau(self, attempt: Attempt) -> Tensor:
         """Which attempts are valid with probability tau."""
         return attempt.valid & (attempt.probability >= self.tau)
-
-    def _weigh_columns(self, found: Attempt, reach: Reach, target: Tensor) -> Tensor:
-        """How much probability each table column (n, C) is worth: what is lost when it alone is put back."""
-        changed = self.grid.costs(found.x, reach.origin) > 0  # (n, C)
-        lost = torch.full(changed.shape, -torch.inf, dtype=torch.float64)
-        for column in changed.any(0).nonzero()[:, 0].tolist():
-            rows = changed[:, column].nonzero()[:, 0]
-            back = self._put_back(found[rows], reach[rows], torch.full_like(rows, column))
-            lost[rows, column] = found.probability[rows] - self.judge(back, target[rows]).probability
-        return lost
 
     def _search_plausibly(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         """Search with ECCCo's pull towards what the model finds likely in the target class."""
@@ -262,7 +231,7 @@ class Ladder:
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
-    def _undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+    def undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Columns put back one after another, smallest change first, as long as the row stays as good."""
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
         order = costs.masked_fill(costs == 0, torch.inf).argsort(dim=1, stable=True)
@@ -271,7 +240,7 @@ class Ladder:
         for j in range(int(n_changed.max()) if len(costs) else 0):
             rows = (n_changed > j).nonzero()[:, 0]
             now = found[rows]
-            trial = self.judge(self._put_back(now, reach[rows], order[rows, j]), target[rows])
+            trial = self.judge(self.put_back(now, reach[rows], order[rows, j]), target[rows])
             as_good = self._is_as_good(trial, now, floor[rows], ceiling[rows], target[rows])
             found = found.put(rows, _choose(as_good, trial, now))
         return found
@@ -286,7 +255,7 @@ class Ladder:
         as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= ceiling[rows]
         return as_good
 
-    def _put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
+    def put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
         """Rows with one table column (n,) put back to the person's own value."""
         return torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
 

@@ -48,6 +48,11 @@ class Reach:
         """The reach of some of the people."""
         return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows])
 
+    def put(self, rows: Tensor, other: "Reach") -> Self:
+        """With another reach for some of the people."""
+        low, high = self.low.index_copy(0, rows, other.low), self.high.index_copy(0, rows, other.high)
+        return replace(self, low=low, high=high)
+
     def pin(self, features: Tensor) -> Self:
         """With some features (n, D) of each person fixed."""
         low, high = (torch.where(features, self.origin, bound) for bound in (self.low, self.high))

@@ -49,8 +49,7 @@ def note_shortages(options: OptionTable, asked: NDArray[np.int64]) -> NDArray[np
     counts = np.bincount(options.row[options.valid & options.costs.any(1)], minlength=len(asked))
     remarks = np.full(len(asked), None, dtype=object)
     for row in np.flatnonzero((counts > 0) & (counts < asked)):
-        column = "its most effective change" if counts[row] == 1 else "their most effective changes"
-        remarks[row] = f"{counts[row]} of {asked[row]} options: without {column}, no further one was found"
+        remarks[row] = f"{counts[row]} of {asked[row]} options: no further way was found that is another one"
     return remarks
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from countertrain.recourse.answer import OptionTable, Recourse
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU, TAU_RANGE, TAU_SHARE
-from countertrain.recourse.ladder import Attempt, Ladder
+from countertrain.recourse.ladder import Ladder
+from countertrain.recourse.options import Options, find_options
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reasons import find_blocking, find_limiting, give_reasons, note_shortages
 from countertrain.recourse.reference import Plausibility, Reference
@@ -162,11 +163,11 @@ class RecourseSearch:
     ) -> Recourse:
         """Recourse for as many rows as are searched at once."""
         encoder, classes = self.decider.encoder, pd.Index(self.decider.classes).to_numpy()
-        attempts = ladder.find_options(reach, target, asked)
-        table = self._tabulate(ladder, frame, target, reach, attempts)
+        found = find_options(ladder, reach, target, asked)
+        table = self._tabulate(ladder, frame, target, reach, found)
         columns = encoder.schema.columns
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = attempts[0][1], Reach.of(encoder.constraints(), reach.origin)
+        first, allowed = found[0].attempt, Reach.of(encoder.constraints(), reach.origin)
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
@@ -194,12 +195,12 @@ class RecourseSearch:
         frame: pd.DataFrame,
         target: Tensor,
         reach: Reach,
-        attempts: Sequence[tuple[Tensor, Attempt]],
+        found: Sequence[Options],
     ) -> OptionTable:
-        """The attempts as the user sees them; what is said of them holds for exactly these values, encoded anew."""
-        row = torch.cat([rows for rows, _ in attempts])
-        x = torch.cat([attempt.x for _, attempt in attempts])
-        order = np.lexsort((self.grid.costs(x, reach.origin[row]).sum(1).numpy(), row.numpy()))
+        """The options as the user sees them; what is said of them holds for exactly these values, encoded anew."""
+        row, x = torch.cat([one.rows for one in found]), torch.cat([one.attempt.x for one in found])
+        kind = np.repeat(np.array([one.kind for one in found], dtype=object), [len(one.rows) for one in found])
+        order = row.argsort(stable=True)  # in the order in which they were found: what is recommended comes first
         row, x = row[order], x[order]
         encoder = self.decider.encoder
         values = self.grid.decode(encoder, x, frame.iloc[row.numpy()].reset_index(drop=True))
@@ -207,6 +208,7 @@ class RecourseSearch:
         judged, near = ladder.judge(x, target), self._compare_with_real(x, target)
         return OptionTable(
             row=row.numpy(),
+            kind=kind[order.numpy()],
             values=values,
             costs=self.grid.costs(x, reach.origin[row]).numpy(),
             probability=judged.probability.numpy(),

@@ -1,0 +1,136 @@
+"""Several ways to another decision that differ in kind: what to recommend, what is less to do, what is surer."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from countertrain.recourse.ladder import Attempt, Ladder
+from countertrain.recourse.reach import Reach
+
+__all__ = ["ANOTHER", "CHEAPEST", "FEWEST", "RECOMMENDED", "SUREST", "Options", "find_options"]
+
+RECOMMENDED = "recommended"
+"""Cheap, but only as far as the row is still one that real people have."""
+FEWEST = "fewest changes"
+"""The recommended row with every column put back that the model does not need, typical or not."""
+SUREST = "surest"
+"""As much surer as half of what is missing to certainty."""
+CHEAPEST = "cheapest"
+"""The least cost, typical or not."""
+ANOTHER = "another way"
+"""Without the columns that mattered most before."""
+_ORDER = (FEWEST, ANOTHER, SUREST, CHEAPEST)
+_MUCH_CHEAPER, _MUCH_SURER = 0.9, 0.02  # than the options before, to be worth telling
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Options of one kind: whose they are (m,), and the attempts."""
+
+    kind: str
+    rows: Tensor
+    attempt: Attempt
+
+
+def find_options(ladder: Ladder, reach: Reach, target: Tensor, most: Tensor) -> list[Options]:
+    """Up to `most` (n,) options per person, of which no two are the same; the first is the one to recommend.
+
+    Who has the decision already, or cannot get it, gets that one only.
+    """
+    found = ladder.judge(reach.origin, target)
+    rows = (~found.valid).nonzero()[:, 0]
+    first = found.put(rows, ladder.climb(reach[rows], target[rows]))
+    options = [Options(RECOMMENDED, torch.arange(len(found.x)), first)]
+    asking = (first.valid & ~found.valid & (most > 1)).nonzero()[:, 0]
+    if not len(asking):
+        return options
+    further = _Further(ladder, reach[asking], target[asking], most[asking] - 1, first[asking])
+    return options + [replace(more, rows=asking[more.rows]) for more in further.search()]
+
+
+class _Further:
+    """People who want more than one option, and what each has been shown."""
+
+    def __init__(self, ladder: Ladder, reach: Reach, target: Tensor, wanted: Tensor, first: Attempt) -> None:
+        self.ladder, self.reach, self.target, self.first = ladder, reach, target, first
+        self.wanted = wanted.clone()  # (n,) how many more
+        self.shown = [first.x]  # (n, D) each; the person's own row where there was none
+        self.fewest, self.cost = self._count(first.x, reach)
+        self.surest = first.probability
+        self.ways = reach  # what is left open by the ways before
+        self.last = first  # the last way, by which the next one is another
+        self.open = torch.ones_like(first.valid)  # who may have yet another way
+
+    def search(self) -> Iterator[Options]:
+        """Kind after kind, for those who want more and for whom it is something new; then yet other ways."""
+        for kind in _ORDER:
+            yield self._find(kind)
+        while ((self.wanted > 0) & self.open).any():
+            yield self._find(ANOTHER)
+
+    def _find(self, kind: str) -> Options:
+        make: dict[str, Callable[[Tensor], Attempt]] = {
+            FEWEST: self._simplify,
+            ANOTHER: self._go_another_way,
+            SUREST: lambda rows: self._climb(replace(self.ladder, tau=(1 + self.ladder.tau) / 2), rows),
+            CHEAPEST: lambda rows: self._climb(replace(self.ladder, typical=False), rows),
+        }
+        asking = (self.wanted > 0) & self.open if kind == ANOTHER else self.wanted > 0
+        rows = asking.nonzero()[:, 0]
+        tried = make[kind](rows)
+        new = tried.valid & self._is_new(kind, tried, rows)
+        self._note(rows[new], tried[new])
+        return Options(kind, rows[new], tried[new])
+
+    def _simplify(self, rows: Tensor) -> Attempt:
+        less = replace(self.ladder, typical=False)
+        return less.undo_changes(self.first[rows], self.reach[rows], self.target[rows])
+
+    def _climb(self, ladder: Ladder, rows: Tensor) -> Attempt:
+        return ladder.climb(self.reach[rows], self.target[rows])
+
+    def _go_another_way(self, rows: Tensor) -> Attempt:
+        """Without the column that mattered most in the way before, in addition to those left out there."""
+        ways, target = self.ways[rows], self.target[rows]
+        weightiest = self._weigh_columns(self.last[rows], ways, target).argmax(1)
+        ways = ways.pin(self.ladder.grid.column_of == weightiest.unsqueeze(1))
+        tried = self.ladder.climb(ways, target)
+        self.ways = self.ways.put(rows, ways)
+        self.last, self.open = self.last.put(rows, tried), self.open.index_copy(0, rows, tried.valid)
+        return tried
+
+    def _weigh_columns(self, found: Attempt, reach: Reach, target: Tensor) -> Tensor:
+        """How much probability each table column (n, C) is worth: what is lost when it alone is put back."""
+        changed = self.ladder.grid.costs(found.x, reach.origin) > 0  # (n, C)
+        lost = torch.full(changed.shape, -torch.inf, dtype=torch.float64)
+        for column in changed.any(0).nonzero()[:, 0].tolist():
+            rows = changed[:, column].nonzero()[:, 0]
+            back = self.ladder.put_back(found[rows], reach[rows], torch.full_like(rows, column))
+            lost[rows, column] = found.probability[rows] - self.ladder.judge(back, target[rows]).probability
+        return lost
+
+    def _is_new(self, kind: str, tried: Attempt, rows: Tensor) -> Tensor:
+        """(m,), whether a row was not shown before, and is what its kind says in comparison with those that were."""
+        new = torch.stack([(tried.x != x[rows]).any(1) for x in self.shown]).all(0)
+        n_changed, cost = self._count(tried.x, self.reach[rows])
+        better = {
+            FEWEST: n_changed < self.fewest[rows],
+            SUREST: tried.probability >= self.surest[rows] + _MUCH_SURER,
+            CHEAPEST: cost < _MUCH_CHEAPER * self.cost[rows],
+        }
+        return new & better.get(kind, torch.ones_like(new))
+
+    def _note(self, rows: Tensor, shown: Attempt) -> None:
+        n_changed, cost = self._count(shown.x, self.reach[rows])
+        self.wanted[rows] -= 1
+        self.shown.append(self.reach.origin.index_copy(0, rows, shown.x))
+        self.fewest = self.fewest.index_copy(0, rows, torch.minimum(self.fewest[rows], n_changed))
+        self.cost = self.cost.index_copy(0, rows, torch.minimum(self.cost[rows], cost))
+        self.surest = self.surest.index_copy(0, rows, torch.maximum(self.surest[rows], shown.probability))
+
+    def _count(self, x: Tensor, reach: Reach) -> tuple[Tensor, Tensor]:
+        """(n,) each: how many columns a row changes, and what that costs."""
+        costs = self.ladder.grid.costs(x, reach.origin)
+        return (costs > 0).sum(1), costs.sum(1)
