@@ -15,6 +15,7 @@ import typer
 from benchmarks.advice_page import OURS, TWIN, compare_at_equal_cost, summarise, write_page
 from benchmarks.advice_tables import TABLES, Problem
 from benchmarks.advisers import Prepare, judge_cell, network
+from benchmarks.baselines import BASELINES
 from benchmarks.cells import compute_cells, list_cells, read_records
 from countertrain.cli.app import run
 from countertrain.cli.console import console, frame_table
@@ -27,6 +28,7 @@ METHODS: dict[str, Prepare] = {
     "CT as published": network(objective="ct", lambda_div=0.5, lambda_adv=0.25, lambda_reg=0.25),
     "divergence alone": network(objective="cd"),
     "teacher alone": network(lambda_div=0.0, lambda_reg=0.0),
+    **BASELINES,
 }
 """Our default and what it is compared with; all networks have the default's inputs, size, ensemble and stopping."""
 

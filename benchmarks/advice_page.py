@@ -15,8 +15,16 @@ __all__ = ["compare_at_equal_cost", "measure_area", "measure_at_equal_cost", "pl
 
 OURS, TWIN = "taught", "conventional"
 _SHARES = ("boosting", "forest", "logistic", "whole panel")
-_COLOURS = {OURS: ORANGE, TWIN: BLUE, "CT as published": GREEN, "divergence alone": PURPLE, "teacher alone": "#b7791f"}
 _GREY = "#777777"
+_COLOURS = {
+    OURS: ORANGE,
+    TWIN: BLUE,
+    "CT as published": GREEN,
+    "divergence alone": PURPLE,
+    "teacher alone": "#b7791f",
+    "boosting with nearest person": _GREY,
+    "boosting with DiCE": "#c0392b",
+}
 
 
 def summarise(records: pd.DataFrame) -> pd.DataFrame:
