@@ -31,6 +31,8 @@ _OTHER_SEED = 1000
 _DICE_PEOPLE = 50
 _ROUNDING = 1e-9
 _OUTCOME = "has what is wanted"
+_NOT_HELPED = ("No counterfactuals found", "outside")
+"""What DiCE raises where it finds nothing, or a person has values that no training row has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,14 +192,16 @@ class _OneAgainstAll:
 
 
 def _explain(explainer: Any, person: pd.DataFrame, free: list[str], tau: float) -> pd.DataFrame | None:
-    """One row with a column for each that may change; None where DiCE finds nothing or does not know a level."""
+    """One row with a column for each that may change; None where DiCE finds nothing."""
     mistakes = importlib.import_module("raiutils.exceptions")
     try:
         found = explainer.generate_counterfactuals(
             person, total_CFs=1, desired_class=1, features_to_vary=free, stopping_threshold=tau
         )
-    except (mistakes.UserConfigValidationException, ValueError):
-        return None
+    except (mistakes.UserConfigValidationException, ValueError) as error:
+        if any(reason in str(error) for reason in _NOT_HELPED):
+            return None
+        raise
     answer = found.cf_examples_list[0]
     told = answer.final_cfs_df if answer.final_cfs_df_sparse is None else answer.final_cfs_df_sparse
     return None if told is None or told.empty else told[free][:1]
