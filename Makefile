@@ -1,6 +1,7 @@
 # On a fresh machine with Python 3.11+, git and make: `make demo` runs the main job, `make test` everything CI runs.
 # `make paper` reproduces the paper (what results/records holds is not computed again; all of it takes many hours),
-# `make bench` measures speed (about 20 minutes), `make advice` whether advice holds (an hour; records are kept).
+# `make bench` measures speed (about 20 minutes), `make advice` whether advice holds (an hour; records are kept),
+# `make defaults` which settings are a good default (hours; records are kept, too).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ export COUNTERTRAIN_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test check style types chromium format paper bench advice docs clean
+.PHONY: demo test check style types chromium format paper bench advice defaults docs clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
@@ -44,7 +45,10 @@ bench: $(TOOLS)
 	$(BIN)/python -m benchmarks --page docs/performance.md
 
 advice: $(TOOLS)
-	$(BIN)/python -m benchmarks.advice --page docs/advice.md
+	$(BIN)/python -m benchmarks.advice --jobs 2 --page docs/advice.md
+
+defaults: $(TOOLS)
+	$(BIN)/python -m benchmarks.defaults --jobs 2 --page docs/advice.md
 
 docs: $(TOOLS)
 	$(BIN)/mkdocs build --strict --site-dir site

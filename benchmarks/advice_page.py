@@ -11,12 +11,20 @@ from countertrain.files import write_text
 from countertrain.plots import BLUE, GREEN, INK, ORANGE, PURPLE, hide_spines
 from reproduction.writing import insert_tables, markdown, write_figure
 
-__all__ = ["compare_at_equal_cost", "measure_area", "plot_curves", "summarise", "write_page"]
+__all__ = ["compare_at_equal_cost", "measure_area", "measure_at_equal_cost", "plot_curves", "summarise", "write_page"]
 
 OURS, TWIN = "taught", "conventional"
 _SHARES = ("boosting", "forest", "logistic", "whole panel")
-_COLOURS = {OURS: ORANGE, TWIN: BLUE, "CT as published": GREEN, "divergence alone": PURPLE, "teacher alone": "#b7791f"}
 _GREY = "#777777"
+_COLOURS = {
+    OURS: ORANGE,
+    TWIN: BLUE,
+    "CT as published": GREEN,
+    "divergence alone": PURPLE,
+    "teacher alone": "#b7791f",
+    "boosting with nearest person": _GREY,
+    "boosting with DiCE": "#c0392b",
+}
 
 
 def summarise(records: pd.DataFrame) -> pd.DataFrame:
@@ -58,28 +66,36 @@ def measure_area(ours: pd.DataFrame, theirs: pd.DataFrame) -> tuple[float, float
     return first, second
 
 
+def measure_at_equal_cost(records: pd.DataFrame) -> pd.DataFrame:
+    """For each table, method and seed, the share that holds at costs which the conventional twin reaches, too.
+
+    Columns `holds` and `twin` are shares; a method whose costs are all others than the twin's has no row.
+    """
+    rows = []
+    for (table, method, seed), cell in records[records["method"] != TWIN].groupby(
+        ["table", "method", "seed"], sort=False
+    ):
+        twin = records[(records["table"] == table) & (records["method"] == TWIN) & (records["seed"] == seed)]
+        found = measure_area(cell, twin) if len(twin) else None
+        if found is not None:
+            rows.append({"table": table, "method": method, "seed": seed, "holds": found[0], "twin": found[1]})
+    return pd.DataFrame(rows, columns=["table", "method", "seed", "holds", "twin"])
+
+
 def compare_at_equal_cost(records: pd.DataFrame) -> pd.DataFrame:
     """For each table and method, the share that holds at the costs which it and the conventional twin both reach."""
-    rows = []
-    for table, mine in records.groupby("table", sort=False):
-        for method in [name for name in dict.fromkeys(mine["method"]) if name != TWIN]:
-            pairs = []
-            for seed, cell in mine[mine["method"] == method].groupby("seed"):
-                twin = mine[(mine["method"] == TWIN) & (mine["seed"] == seed)]
-                found = measure_area(cell, twin) if len(twin) else None
-                pairs += [] if found is None else [found]
-            if pairs:
-                ours, theirs = (pd.Series(side) for side in zip(*pairs, strict=True))
-                rows.append(
-                    {
-                        "table": table,
-                        "method": method,
-                        "holds": f"{100 * ours.mean():.0f} %",
-                        "its twin": f"{100 * theirs.mean():.0f} %",
-                        "difference": _spread(100 * (ours - theirs), 1),
-                    }
-                )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        [
+            {
+                "table": table,
+                "method": method,
+                "holds": f"{100 * cell['holds'].mean():.0f} %",
+                "its twin": f"{100 * cell['twin'].mean():.0f} %",
+                "difference": _spread(100 * (cell["holds"] - cell["twin"]), 1),
+            }
+            for (table, method), cell in measure_at_equal_cost(records).groupby(["table", "method"], sort=False)
+        ]
+    )
 
 
 def plot_curves(records: pd.DataFrame) -> Figure:

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.advice import METHODS, TABLES, read_records
+from benchmarks.advice import METHODS
 from benchmarks.advice_page import compare_at_equal_cost, measure_area, summarise, write_page
+from benchmarks.advice_tables import TABLES
+from benchmarks.cells import read_records
 
 STORED = Path(__file__).parents[2] / "results" / "advice"
 

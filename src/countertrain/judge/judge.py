@@ -1,6 +1,7 @@
 """Advice judged by models that know nothing of the classifier that gave it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,18 +9,17 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from countertrain.judge.adviser import Adviser, Searching, ask_decider
 from countertrain.judge.panel import Crowd, fit_panel
 from countertrain.judge.verdict import Standing, Verdict
-from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import PEOPLE
 from countertrain.recourse.reach import AnswerGrid
-from countertrain.recourse.search import RecourseSearch
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_class
 from countertrain.tables.scales import Ranks
 
-__all__ = ["CLASSIFIER", "TAUS", "Member", "Progress", "judge", "seat_panel", "stand"]
+__all__ = ["CLASSIFIER", "TAUS", "Member", "Progress", "judge", "judge_adviser", "seat_panel", "stand"]
 
 CLASSIFIER = "classifier"
 """What the classifier itself is called among the models that are compared."""
@@ -51,31 +51,54 @@ def judge(
     halves of them with other seeds, sits in it, too: advice must survive the next version of the model. `among` (n,)
     tells whose rows may be asked for, so that classifiers can be compared on the same people.
     """
-    wanted, search = find_class(target, decider.classes), RecourseSearch.of(decider, seed=seed)
-    default = search.default_tau(torch.tensor([wanted]))
-    taus = sorted({*taus, default})
+    wanted = find_class(target, decider.classes)
     encoder, panel = seat_panel(decider, retrain, seed)
+    adviser = Searching.of(decider, seed=seed)
+    return judge_adviser(
+        adviser, rows, y, wanted, encoder, panel, people=people, among=among, taus=taus, seed=seed, progress=progress
+    )
+
+
+def judge_adviser(
+    adviser: Adviser,
+    rows: pd.DataFrame,
+    y: NDArray[np.int64],
+    wanted: int,
+    encoder: Encoder,
+    panel: Mapping[str, Member],
+    *,
+    people: int = PEOPLE,
+    among: NDArray[np.bool_] | None = None,
+    taus: Sequence[float] = TAUS,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> Verdict:
+    """The same for whoever decides and advises, towards class number `wanted`, by a panel that is there already.
+
+    Costs, and who is typical, are counted as the `encoder` scales numbers.
+    """
+    default = adviser.default_tau(wanted)
+    taus = sorted({*taus, default})
     progress(1, 2 + len(taus))
-    said = {CLASSIFIER: _ask(decider)(rows), **{name: member(rows) for name, member in panel.items()}}  # (n, K) each
-    real, refused = y == wanted, said[CLASSIFIER].argmax(1) != wanted
+    said = {CLASSIFIER: adviser.compute_probabilities(rows), **{name: ask(rows) for name, ask in panel.items()}}
+    real, refused = y == wanted, said[CLASSIFIER].argmax(1) != wanted  # (n,); what was said is (n, K) each
     refused = np.flatnonzero(refused if among is None else refused & among)
     if not len(refused) or not real.any():
         raise ValueError(
-            f"to judge advice towards {target!r}, the test rows must hold people who are refused it, and people who "
-            "have it; give more rows"
+            f"to judge advice towards {adviser.classes[wanted]!r}, the test rows must hold people who are refused it, "
+            "and people who have it; give more rows"
         )
     asking = rows.iloc[np.random.default_rng(seed).permutation(refused)[:people]].reset_index(drop=True)
     crowd = Crowd.of(encoder.encode(rows[real]))
-    request = search.request(asking, decider.classes[wanted])
+    advise = adviser.ask(asking, wanted)
     progress(2, 2 + len(taus))
     standings = []
     for tau in taus:
-        rows_of_both = _take_first(search([request], tau=tau)[0])
-        standings.append(stand(tau, *rows_of_both, len(asking), wanted, encoder, panel, crowd))
+        standings.append(stand(tau, *advise(tau), len(asking), wanted, encoder, panel, crowd))
         progress(2 + len(standings), 2 + len(taus))
     accepted = {name: said[name][real].argmax(1) == wanted for name in panel}
     return Verdict(
-        target=decider.classes[wanted],
+        target=adviser.classes[wanted],
         default=default,
         standings=standings,
         ceiling={name: float(yes.mean()) for name, yes in accepted.items()},
@@ -97,12 +120,8 @@ def seat_panel(decider: Decider, retrain: Retrain | None, seed: int) -> tuple[En
     if retrain is not None:
         order = np.random.default_rng(seed).permutation(len(y))
         for i, half in enumerate((order[::2], order[1::2]), 1):
-            panel[f"next version {i}"] = _ask(retrain(np.sort(half), seed + i))
+            panel[f"next version {i}"] = partial(ask_decider, retrain(np.sort(half), seed + i))
     return encoder, panel
-
-
-def _ask(decider: Decider) -> Member:
-    return lambda rows: decider.compute_probabilities(torch.from_numpy(decider.encoder.encode(rows))).numpy()
 
 
 def _ask_outsider(encoder: Encoder, model: Any) -> Member:
@@ -135,14 +154,6 @@ def stand(
         typical=typical.get("typical"),
         distance=typical.get("distance"),
     )
-
-
-def _take_first(recourse: Recourse) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that people are told by their first option, where that is valid, and the rows that they had."""
-    table = recourse.table
-    first = np.flatnonzero((table.number == 1) & table.valid)
-    told = table.values.iloc[first].reset_index(drop=True)
-    return told, recourse.factual.iloc[table.row[first]].reset_index(drop=True)
 
 
 def _auc(score: NDArray[np.float64], real: NDArray[np.bool_]) -> float:
