@@ -41,6 +41,15 @@ function formatLevel(column, i) {
   return plain ? ["no", "yes"][i] : formatValue(column.values[i]);
 }
 
+// ---- places among people --------------------------------------------------------------------------------------------
+
+const findFifth = (column, value) => (column.fifths && value !== null && value !== undefined ? column.fifths.filter((edge) => value >= edge).length : null);
+
+function namePlaces(first, last) {
+  const [start, end] = [state.form.fifths[first], state.form.fifths[last]];
+  return first === last ? `within ${start}` : `from ${start} to ${end}`;
+}
+
 // ---- talking to the service ----------------------------------------------------------------------------------------
 
 class Refused extends Error {
@@ -157,7 +166,8 @@ function makeLimitControl(field, id) {
     });
     const read = ([input]) => (input.value === "" ? null : Number(input.value));
     field.range = () => (low[0].value === "" && high[0].value === "" ? undefined : [read(low), read(high)]);
-    box.append(make("div", { class: "limits" }, low[1], high[1]));
+    field.limitHint = make("span", { class: "hint" });
+    box.append(make("div", { class: "limits" }, low[1], high[1]), field.limitHint);
   } else {
     const ticks = column.labels.map((label, k) => {
       const input = make("input", { type: "checkbox", checked: true, value: label });
@@ -191,6 +201,8 @@ function showHint(field) {
     const outside = value !== undefined && (value < column.lower || value > column.upper);
     const span = `${formatBound(column, "lower")} to ${formatBound(column, "upper")}`;
     said.push(outside ? `outside the usual range, ${span}` : span);
+    const fifth = findFifth(column, value);
+    if (fifth !== null) said.push(`in ${state.form.fifths[fifth]}`);
     if (column.missing !== "refuse") said.push("may be left empty");
   }
   if (WAYS[column.mutability]) said.push(WAYS[column.mutability]);
@@ -208,8 +220,14 @@ function noteChange(field) {
 }
 
 function noteLimit(field) {
+  if (field.limitHint) showLimitHint(field);
   field.node.classList.toggle("fixed", field.fixed.checked);
   outdate();
+}
+
+function showLimitHint({ column, limitHint, range }) {
+  const ends = range()?.map((end, k) => findFifth(column, end ?? [column.lower, column.upper][k])) ?? [null];
+  limitHint.textContent = ends.includes(null) || ends[0] > ends[1] ? "" : namePlaces(...ends);
 }
 
 function readPerson() {
@@ -329,6 +347,7 @@ async function showAnswer(answer) {
   byId("results-title").textContent = `From ${quote(answer.decision)} to ${quote(answer.target)}`;
   byId("status").textContent = n === 0 ? "No way was found." : n === 1 ? "One way was found." : `${n} ways were found.`;
   byId("options").replaceChildren(...answer.options.map((option, i) => makeOptionCard(option, i + 1, answer)));
+  byId("cost").textContent = `Cost adds up the changes: ${state.form.cost[chosenModel()]}.`;
   if (answer.note && n) byId("status").textContent += " No further one does without the most important of these changes.";
   await drawPicture(answer);
   byId("results-title").focus({ preventScroll: true });
@@ -362,6 +381,7 @@ function makeChangeLine(change) {
     {},
     make("span", { class: "what" }, change.column),
     make("span", { class: "how" }, make("span", { class: "before" }, withUnit(change.before, { ...column, unit: null })), " → ", make("mark", {}, withUnit(change.after, column))),
+    ...(change.places ? [make("span", { class: "where" }, namePlaces(...change.places.map((share) => Math.min(Math.floor(5 * share), 4))))] : []),
   );
 }
 
