@@ -226,8 +226,9 @@ function noteLimit(field) {
 }
 
 function showLimitHint({ column, limitHint, range }) {
-  const ends = range()?.map((end, k) => findFifth(column, end ?? [column.lower, column.upper][k])) ?? [null];
-  limitHint.textContent = ends.includes(null) || ends[0] > ends[1] ? "" : namePlaces(...ends);
+  const [low, high] = range() ?? [null, null];
+  const limited = column.fifths && (low !== null || high !== null) && (low ?? column.lower) <= (high ?? column.upper);
+  limitHint.textContent = limited ? namePlaces(findFifth(column, low ?? column.lower), findFifth(column, high ?? column.upper)) : "";
 }
 
 function readPerson() {
@@ -503,7 +504,8 @@ function addSpots(svg, spots, places) {
   if (known(now)) {
     svg.append(make("svg:circle", { class: "now", cx: now[0], cy: now[1], r: 7 }));
     const y = now[1] < 40 ? now[1] + 24 : now[1] - 13;
-    svg.append(make("svg:text", { class: "now-label", x: now[0], y, "text-anchor": "middle" }, "now"));
+    const anchor = now[0] < EDGE.left + 16 ? "start" : "middle"; // it must not run over the numbers of the axis
+    svg.append(make("svg:text", { class: "now-label", x: now[0] + (anchor === "start" ? 3 : 0), y, "text-anchor": anchor }, "now"));
   }
   others.forEach((place, i) => {
     if (!known(place)) return;
