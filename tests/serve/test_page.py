@@ -116,7 +116,8 @@ def test_numbers_are_told_with_their_places_among_people(visit: Callable[..., "p
     page = visit(address)
     choose_refused(page)
     income = field(page, "credit income")
-    for typed, words in (("1000", "in the lowest fifth"), ("30000", "in the middle"), ("99000", "in the highest fifth")):
+    told = {"1000": "in the lowest fifth", "30000": "in the middle", "99000": "in the highest fifth"}
+    for typed, words in told.items():
         income.locator("input").first.fill(typed)
         assert words in income.inner_text()
     income.locator("summary").click()
@@ -131,8 +132,8 @@ def test_numbers_are_told_with_their_places_among_people(visit: Callable[..., "p
     choose_refused(page)
     with page.expect_response("**/explain") as answered:
         options = show_options(page)
-    (told,) = answered.value.json()["explanations"]
-    changes = [change for option in told["options"] for change in option["changes"]]
+    (answer,) = answered.value.json()["explanations"]
+    changes = [change for option in answer["options"] for change in option["changes"]]
     expected = [name_places(*change["places"]) for change in changes if change["places"]]
     assert len(changes) > len(expected) > 0
     assert options.locator(".changes .where").all_inner_texts() == expected

@@ -77,7 +77,7 @@ def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits, counters: Coun
 
     @router.get("/schema", response_model=Form, summary="What a person is asked for")
     async def schema() -> Response:
-        """The columns of the model with their units, ranges, levels and fifths, its classes, and the limits of the service."""
+        """The columns with their units, ranges, levels and fifths, the classes, and the limits of the service."""
         return Response(form, media_type="application/json")
 
     @router.get("/sample", response_model=Sample, summary="Real people", responses={422: _RESPONSES[422]})
