@@ -514,18 +514,24 @@ function addSpots(svg, spots, places) {
   });
 }
 
+const shorten = (text, n) => (text.length > n ? `${text.slice(0, Math.max(3, n - 1))}…` : text);
+
 function drawShares(column, people, spots) {
   const levels = column.kind === "boolean" ? column.values : column.levels;
   const svg = makeCanvas();
-  const [tall, left, full] = [34, wide * 0.3, wide * 0.35];
+  const [tall, full] = [46, wide - 8];
   svg.setAttribute("viewBox", `0 0 ${wide} ${levels.length * tall + 10}`);
   levels.forEach((level, i) => {
     const share = people.filter((row) => row[column.name] === level).length / people.length;
     const y = 8 + i * tall;
-    const here = spots.filter((spot) => spot.values[column.name] === level).map((spot) => (spot.label === "now" ? "now" : `option ${spot.label}`));
-    svg.append(make("svg:text", { class: "axis-label", x: left - 10, y: y + 16, "text-anchor": "end" }, column.kind === "boolean" ? `${column.name}: ${formatLevel(column, i)}` : formatValue(level)));
-    svg.append(make("svg:rect", { class: "share", x: left, y, width: Math.max(2, full * share), height: 22, rx: 3 }));
-    svg.append(make("svg:text", { class: "now-label", x: left + full * share + 8, y: y + 16 }, [percent(share), ...here].join(" · ")));
+    const [now, ...options] = spots.map((spot) => spot.values[column.name] === level);
+    const here = options.flatMap((is, k) => (is ? [spots[k + 1].label] : []));
+    const named = here.length ? [`${here.length > 1 ? "options" : "option"} ${here.join(", ")}`] : [];
+    const said = [percent(share), ...(now ? ["now"] : []), ...named].join(" · ");
+    const name = column.kind === "boolean" ? `${column.name}: ${formatLevel(column, i)}` : formatValue(level);
+    svg.append(make("svg:text", { class: "axis-label", x: 4, y: y + 12 }, shorten(name, (full - 9 * said.length) / 9)));
+    svg.append(make("svg:text", { class: "now-label", x: 4 + full, y: y + 12, "text-anchor": "end" }, said));
+    svg.append(make("svg:rect", { class: "share", x: 4, y: y + 18, width: Math.max(2, full * share), height: 14, rx: 3 }));
   });
   return svg;
 }
