@@ -341,7 +341,9 @@ def test_a_column_that_may_move_a_little_is_named_before_those_that_are_fixed(cl
     assert len(rows) > 0
     fixed = [name for name in SCHEMA.names if name != "rate"]
     for reason in other.explain(rows, ranges={"rate": (0, 0.5)}, immutable=fixed).table.reason:
-        assert reason.startswith("blocked by rate (kept between 0 and 0.5, from the lowest fifth to the second fifth), ")
+        assert reason.startswith(
+            "blocked by rate (kept between 0 and 0.5, from the lowest fifth to the second fifth), "
+        )
         assert "income (immutable)" in reason
 
 
