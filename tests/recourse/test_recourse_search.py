@@ -342,8 +342,8 @@ def test_limits_of_the_call_are_named_before_what_the_schema_forbids(clf: Counte
     limits = {"income": (5_000, 32_000)}
     for tried in ({"ranges": limits}, {"ranges": limits, "immutable": others}):
         assert set(other.explain(rows, **tried).table.reason) == {
-            "blocked by income (kept within 5,000 and 32,000): with it free a counterfactual exists; "
-            "this is the closest attempt"
+            "blocked by income (kept between 5,000 and 32,000 EUR, from the lowest fifth to the fourth fifth): "
+            "with it free a counterfactual exists; this is the closest attempt"
         }
     (alone,) = other.explain(rows[:1], immutable=SCHEMA.names)[0].options
     assert alone.reason == (
@@ -360,7 +360,9 @@ def test_a_column_that_may_move_a_little_is_named_before_those_that_are_fixed(cl
     assert len(rows) > 0
     fixed = [name for name in SCHEMA.names if name != "rate"]
     for reason in other.explain(rows, ranges={"rate": (0, 0.5)}, immutable=fixed).table.reason:
-        assert reason.startswith("blocked by rate (kept within 0 and 0.5), ")
+        assert reason.startswith(
+            "blocked by rate (kept between 0 and 0.5, from the lowest fifth to the second fifth), "
+        )
         assert "income (immutable)" in reason
 
 
@@ -369,7 +371,8 @@ def test_limits_of_the_call_that_keep_an_option_short_of_tau_are_named(clf: Coun
     slope = np.log(9) / 2 / (at[1] - at[0])  # probability 1/2 at 30,000, and 9/10 at 40,000
     other, rows = refused(clf, Rule({1: slope}, -slope * at[0]))
     reasons = set(other.explain(rows, tau=0.75, ranges={"income": (None, 32_000)}, immutable=["job"]).table.reason)
-    assert {reason[:61] for reason in reasons} == {"held back by income (kept within 0 and 32,000) at probability"}
+    words = "held back by income (kept between 0 and 32,000 EUR, from the lowest fifth to the middle) at probability"
+    assert {reason[: len(words)] for reason in reasons} == {words}
     assert all(reason.endswith(", short of 0.75") for reason in reasons)
     assert other.explain(rows).table.mature.all()
 

@@ -20,7 +20,7 @@ from torch import nn
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.evaluation.metrics import cost
 from countertrain.recourse.reach import AnswerGrid
-from countertrain.recourse.rendering import as_text
+from countertrain.recourse.rendering import as_text, name_places
 from countertrain.report import audit, fairness
 from countertrain.report import page as page_module
 from countertrain.report import write as write_module
@@ -194,11 +194,29 @@ def test_examples_show_what_changes_in_the_users_units(classifier: Counterfactua
     rejected = np.flatnonzero(classifier.predict(frame) == "refused").tolist()
     explained = classifier.explain(frame.iloc[rejected], "granted")  # all in one search, as the report does
     changes = [change for row in rows for change in explained[rejected.index(row)].options[0].changes]
-    expected = [[change.column, as_text(change.before), as_text(change.after)] for change in changes]
-    assert [row for row in shown.tables["example"] if row[0] != "to change"] == expected
+    places = [name_places(*change.places) if change.places else "" for change in changes]
+    expected = [
+        [change.column, as_text(change.before), as_text(change.after), where]
+        for change, where in zip(changes, places, strict=True)
+    ]
+    assert [row for row in shown.tables["changes"] if row[0] != "to change"] == expected
+    assert {bool(where) for where in places} == {True, False}
+    assert ["to change", "now", "then", "among people"] in shown.tables["changes"]
     costs = [float(cost) for cost in re.findall(r"after the change\. Cost ([\d.]+)\.", shown.text)]
     assert costs == sorted(costs)
-    assert "example" not in page(classifier, test_rows, n_examples=0).tables
+    assert "changes" not in page(classifier, test_rows, n_examples=0).tables
+
+
+def test_what_a_cost_of_1_means_is_said_in_the_words_of_the_scale(
+    classifier: CounterfactualClassifier, test_rows: Rows
+) -> None:
+    places = page(classifier, test_rows, target="granted", n_examples=1)
+    assert places.text.count("a number that goes from the middle of all people past a third of them.") == 2
+    plain = quick(immutable=["age"], settings={"encoder": "standard"}).fit(*loans())
+    standard = page(plain, test_rows, target="granted", n_examples=3)
+    assert standard.text.count("a number that changes by one standard deviation.") == 2
+    assert "fifth" not in standard.text.lower()
+    assert standard.tables["changes"][0] == ["to change", "now", "then"]
 
 
 def test_somebody_who_cannot_be_helped_is_shown_with_the_reason() -> None:

@@ -255,6 +255,54 @@ def test_the_schema_tells_all_that_a_form_needs(app: FastAPI) -> None:
     assert form["models"] == ["main"]
 
 
+def test_the_schema_parts_people_into_fifths_by_each_number(app: FastAPI) -> None:
+    form = content(ask(app, "/schema"))
+    columns = {column["name"]: column for column in form["columns"]}
+    incomes = applications()["credit income"].to_numpy()
+    shares = [(incomes < edge).mean() for edge in columns["credit income"]["fifths"]]
+    assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8], abs=0.05)
+    assert "fifths" not in columns["job"]
+    assert form["fifths"][0] == "the lowest fifth"
+    assert form["cost"]["main"].endswith("from the middle of all people past a third of them")
+    standard = CounterfactualClassifier(epochs=1, settings={"encoder": "standard"}).fit(
+        applications().drop(columns=["job", "grade", "debt"]), applications()["job"]
+    )
+    form = content(ask(create_app(standard.decider), "/schema"))
+    assert {column["fifths"] for column in form["columns"] if column["kind"] == "numeric"} == {None}
+    assert form["cost"]["main"].endswith("one standard deviation")
+
+
+def test_answers_carry_the_places_of_numbers_that_change(app: FastAPI) -> None:
+    found = content(ask(app, "/explain", {"rows": people(30)}))["explanations"]
+    columns = {column["name"]: column for column in content(ask(app, "/schema"))["columns"]}
+    changes = [change for one in found for option in one["options"] for change in option["changes"]]
+    numbers = [one for one in changes if one["places"]]
+    assert len(numbers) > 20
+    for one in numbers:
+        edges = columns[one["column"]]["fifths"]
+        for value, share in zip((one["before"], one["after"]), one["places"], strict=True):
+            assert 0 < share < 1
+            assert sum(value >= edge for edge in edges) == int(5 * share)  # as the page counts
+    others = [one for one in changes if one["places"] is None]
+    assert others
+    assert all(columns[one["column"]]["kind"] != "numeric" or None in (one["before"], one["after"]) for one in others)
+
+
+def test_the_description_says_what_the_fields_of_an_answer_mean(app: FastAPI) -> None:
+    described = content(ask(app, "/openapi.json"))["components"]["schemas"]
+    assert described["Change"]["properties"]["places"]["description"].startswith("The shares of people, in 0..1,")
+    assert "normal scores" in described["Change"]["properties"]["cost"]["description"]
+    assert "fifths" in described["Form"]["properties"]["columns"]["description"]
+
+
+def test_a_limit_that_blocks_is_told_with_its_unit_and_its_place(app: FastAPI) -> None:
+    fixed = [name for name in PERSON if name != "credit income"]
+    body = {"rows": [PERSON], "immutable": fixed, "ranges": {"credit income": [None, 21_500]}}
+    (option,) = content(ask(app, "/explain", body))["explanations"][0]["options"]
+    words = r"blocked by credit income \(kept between [\d,.-]+ and 21,500 EUR, within the lowest fifth\)"
+    assert re.match(words, option["reason"])
+
+
 def test_the_metrics_count_requests_rows_and_batches() -> None:
     app = create_app(classifier().decider)
     for body in ({"rows": people(3)}, {"rows": []}):

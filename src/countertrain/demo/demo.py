@@ -11,7 +11,7 @@ from countertrain.demo.figures import embed, plot_truth
 from countertrain.demo.job import Job, Watch, advise_applicants, train_both
 from countertrain.demo.proof import PanelResult, figure_1, proof_of_concept
 from countertrain.files import write_text
-from countertrain.recourse.rendering import as_text
+from countertrain.recourse.rendering import as_text, name_places, say_cost
 from countertrain.tables import Dataset
 from countertrain.words import plain
 
@@ -64,6 +64,8 @@ def _render(job: Job, panels: Sequence[PanelResult], data: Dataset, folder: Path
         figure=embed(figure_1([p.panel for p in panels], data)),
         truth=embed(plot_truth(job.outcomes, job.before, job.accepted)),
         folder=folder,
+        name_places=name_places,
+        cost_of_1=say_cost(ranked=True),
     )
 
 

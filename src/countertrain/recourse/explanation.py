@@ -10,7 +10,7 @@ __all__ = ["Change", "Explanation", "Option"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One column that changes; its text is e.g. "income 24,000 -> 31,500 EUR"."""
+    """One column that changes; its text is e.g. "income 24,000 -> 31,500 EUR (from the lowest fifth to the middle)"."""
 
     column: str
     before: Any
@@ -19,7 +19,10 @@ class Change:
     """How far a number moves on the model's scale, in normal scores or standard deviations; 1 for another level."""
     unit: str | None = None
     places: tuple[float, float] | None = None
-    """The shares of people, in 0..1, who have less than a number before and after; None where nobody counted."""
+    """The shares of people, in 0..1, who have less than a number before and after.
+
+    None for a level, a missing number, and where numbers are standardised.
+    """
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""

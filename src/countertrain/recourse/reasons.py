@@ -12,7 +12,7 @@ from torch import Tensor
 from countertrain.recourse.answer import OptionTable
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import AnswerGrid, Reach
-from countertrain.recourse.rendering import as_text
+from countertrain.recourse.rendering import as_text, name_places
 from countertrain.tables.schema import Column, Numeric
 from countertrain.words import list_phrases, plain
 
@@ -133,7 +133,10 @@ def _describe_limit(
         how = "immutable"
     elif isinstance(column, Numeric):
         ends = (grid.to_units(value[person])[features].item() for value in (reach.low, reach.high))
-        how = f"kept within {' and '.join(map(as_text, ends))}"
+        unit = f" {column.unit}" if column.unit else ""
+        ranked = bool(features[grid.scales.ranked].any())  # then the model sees places, as normal scores
+        where = f", {name_places(*(torch.special.ndtr(end).item() for end in (low, high)))}" if ranked else ""
+        how = f"kept between {' and '.join(map(as_text, ends))}{unit}{where}"
     else:
         how = "limited"
     return f"{column.name} ({how})"

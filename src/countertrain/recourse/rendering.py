@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from countertrain.recourse.explanation import Explanation
 
-__all__ = ["WAYS", "as_html", "as_text", "name_places"]
+__all__ = ["FIFTHS", "WAYS", "as_html", "as_text", "name_places", "say_cost"]
 
-_FIFTHS = ("the lowest fifth", "the second fifth", "the middle", "the fourth fifth", "the highest fifth")
+FIFTHS = ("the lowest fifth", "the second fifth", "the middle", "the fourth fifth", "the highest fifth")
+"""Places among people in words."""
 
 WAYS = {
     "both": "may change",
@@ -33,8 +34,15 @@ def as_text(value: Any) -> str:
 
 def name_places(before: float, after: float) -> str:
     """Two places among people in words, by the shares of people who have less: from the lowest fifth to the middle."""
-    start, end = (_FIFTHS[min(int(5 * share), 4)] for share in (before, after))
+    start, end = (FIFTHS[min(int(5 * share), 4)] for share in (before, after))
     return f"within {start}" if start == end else f"from {start} to {end}"
+
+
+def say_cost(ranked: bool) -> str:
+    """What a cost of 1 means, where numbers have places among people (`ranked`) or are standardised."""
+    if ranked:
+        return "1 is another category, or a number that goes from the middle of all people past a third of them"
+    return "1 is another category, or a number that changes by one standard deviation"
 
 
 def as_html(explanations: Sequence["Explanation"], title: str | None = None) -> str:

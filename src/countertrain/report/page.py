@@ -13,7 +13,7 @@ from countertrain.evaluation.metrics import ROBUST_EPSILON
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.explanation import Explanation
-from countertrain.recourse.rendering import WAYS, as_text
+from countertrain.recourse.rendering import WAYS, as_text, name_places, say_cost
 from countertrain.report import audit, fairness, findings
 from countertrain.report.findings import Evidence
 from countertrain.tables.schema import Boolean, Categorical, Numeric
@@ -57,6 +57,9 @@ def render_page(
         findings=findings.list_findings(evidence),
         trained=[_OBJECTIVES.get(str(one.settings.get("objective")), "a method of its own") for one in both],
         n_models=len(decider.models),
+        ranked=bool(decider.encoder.ranks),
+        name_places=name_places,
+        cost_of_1=say_cost(ranked=bool(decider.encoder.ranks)),
         shown=[one for i, one in enumerate(evidence.sensitivities) if i < _MOST_BARS or one.immutable],
         examples=_choose_examples(evidence, n_examples),
         **_summarise_advice(evidence.recourse),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ConfigDict, with_config
+
 from countertrain.recourse.explanation import Explanation
 from countertrain.tables.schema import Level
 
@@ -22,6 +24,7 @@ __all__ = [
 
 Label = Level
 """A class, as the table has it."""
+_DESCRIBED = ConfigDict(use_attribute_docstrings=True)  # of this class and of all within it that have no settings
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class PredictAnswer:
     decisions: list[Decision]
 
 
+@with_config(_DESCRIBED)
 @dataclass(frozen=True)
 class ExplainAnswer:
     """One explanation per person, in the order of the request; options come cheapest first."""
@@ -69,12 +73,20 @@ class Sample:
     rows: list[SampleRow]
 
 
+@with_config(_DESCRIBED)
 @dataclass(frozen=True)
 class Form:
     """What a person is asked for, and what may be asked of the service."""
 
     columns: list[dict[str, Any]]
-    """Each column of the schema; of levels also their `labels`, the texts by which ranges name them."""
+    """Each column of the schema; of levels also their `labels`, the texts by which ranges name them.
+
+    Of numbers also their `fifths`: the four numbers that part people into fifths, null where nobody counted.
+    """
+    fifths: list[str]
+    """The fifths in words, from the lowest to the highest: what `places` of a change are called."""
+    cost: dict[str, str]
+    """What a cost of 1 means, for each model."""
     classes: list[Label]
     models: list[str]
     max_rows: int

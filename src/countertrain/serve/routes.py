@@ -6,9 +6,11 @@ from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from fastapi import APIRouter, Query, Response
 from pydantic import TypeAdapter
 
+from countertrain.recourse.rendering import FIFTHS, say_cost
 from countertrain.serve.answers import ExplainAnswer, Form, Health, Label, PredictAnswer, Refusal, Sample
 from countertrain.serve.batching import Batcher
 from countertrain.serve.counters import Counters
@@ -17,6 +19,7 @@ from countertrain.serve.limits import Limits
 from countertrain.serve.questions import Question, question_types
 from countertrain.serve.value_types import choice_type
 from countertrain.tables.labels import find_class
+from countertrain.tables.scales import Ranks, Scale
 from countertrain.tables.schema import Numeric
 
 __all__ = ["make_health_route", "make_lookup_routes", "make_question_routes"]
@@ -74,7 +77,7 @@ def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits, counters: Coun
 
     @router.get("/schema", response_model=Form, summary="What a person is asked for")
     async def schema() -> Response:
-        """The columns of the model with their units, ranges and levels, its classes, and the limits of the service."""
+        """The columns with their units, ranges, levels and fifths, the classes, and the limits of the service."""
         return Response(form, media_type="application/json")
 
     @router.get("/sample", response_model=Sample, summary="Real people", responses={422: _RESPONSES[422]})
@@ -123,9 +126,17 @@ async def _answer(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked
 
 def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
     main = desks["main"]
+    encoder = main.decider.encoder
     columns = [
-        column.model_dump(mode="json") | ({} if isinstance(column, Numeric) else {"labels": column.labels})
-        for column in main.decider.encoder.schema.columns
+        column.model_dump(mode="json")
+        | ({"fifths": _find_fifths(scale)} if isinstance(column, Numeric) else {"labels": column.labels})
+        for column, scale in zip(encoder.schema.columns, encoder.scales, strict=True)
     ]
+    cost = {name: say_cost(ranked=bool(desk.decider.encoder.ranks)) for name, desk in desks.items()}
     shown = limits.sample if main.search.reference is not None else 0
-    return Form(columns, [*main.decider.classes], [*desks], limits.rows, limits.options, shown)
+    return Form(columns, [*FIFTHS], cost, [*main.decider.classes], [*desks], limits.rows, limits.options, shown)
+
+
+def _find_fifths(scale: Scale) -> list[float] | None:
+    """The numbers that part people into fifths, where numbers have places among people."""
+    return scale.find_values(np.arange(1, 5) / 5).tolist() if isinstance(scale, Ranks) else None

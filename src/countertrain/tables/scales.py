@@ -130,6 +130,10 @@ class Ranks:
         """The shares of people, in 0..1, who have less than such numbers."""
         return np.asarray(ndtr(self.encode(numbers)))
 
+    def find_values(self, shares: Floats) -> Floats:
+        """The numbers that such shares of people, in 0..1, have less than."""
+        return self.decode(ndtri(shares))
+
 
 Scale = Standard | Ranks
 

@@ -41,6 +41,15 @@ function formatLevel(column, i) {
   return plain ? ["no", "yes"][i] : formatValue(column.values[i]);
 }
 
+// ---- places among people --------------------------------------------------------------------------------------------
+
+const findFifth = (column, value) => (column.fifths && value !== null && value !== undefined ? column.fifths.filter((edge) => value >= edge).length : null);
+
+function namePlaces(first, last) {
+  const [start, end] = [state.form.fifths[first], state.form.fifths[last]];
+  return first === last ? `within ${start}` : `from ${start} to ${end}`;
+}
+
 // ---- talking to the service ----------------------------------------------------------------------------------------
 
 class Refused extends Error {
@@ -157,7 +166,8 @@ function makeLimitControl(field, id) {
     });
     const read = ([input]) => (input.value === "" ? null : Number(input.value));
     field.range = () => (low[0].value === "" && high[0].value === "" ? undefined : [read(low), read(high)]);
-    box.append(make("div", { class: "limits" }, low[1], high[1]));
+    field.limitHint = make("span", { class: "hint" });
+    box.append(make("div", { class: "limits" }, low[1], high[1]), field.limitHint);
   } else {
     const ticks = column.labels.map((label, k) => {
       const input = make("input", { type: "checkbox", checked: true, value: label });
@@ -191,6 +201,8 @@ function showHint(field) {
     const outside = value !== undefined && (value < column.lower || value > column.upper);
     const span = `${formatBound(column, "lower")} to ${formatBound(column, "upper")}`;
     said.push(outside ? `outside the usual range, ${span}` : span);
+    const fifth = findFifth(column, value);
+    if (fifth !== null) said.push(`in ${state.form.fifths[fifth]}`);
     if (column.missing !== "refuse") said.push("may be left empty");
   }
   if (WAYS[column.mutability]) said.push(WAYS[column.mutability]);
@@ -208,8 +220,15 @@ function noteChange(field) {
 }
 
 function noteLimit(field) {
+  if (field.limitHint) showLimitHint(field);
   field.node.classList.toggle("fixed", field.fixed.checked);
   outdate();
+}
+
+function showLimitHint({ column, limitHint, range }) {
+  const [low, high] = range() ?? [null, null];
+  const limited = column.fifths && (low !== null || high !== null) && (low ?? column.lower) <= (high ?? column.upper);
+  limitHint.textContent = limited ? namePlaces(findFifth(column, low ?? column.lower), findFifth(column, high ?? column.upper)) : "";
 }
 
 function readPerson() {
@@ -329,6 +348,7 @@ async function showAnswer(answer) {
   byId("results-title").textContent = `From ${quote(answer.decision)} to ${quote(answer.target)}`;
   byId("status").textContent = n === 0 ? "No way was found." : n === 1 ? "One way was found." : `${n} ways were found.`;
   byId("options").replaceChildren(...answer.options.map((option, i) => makeOptionCard(option, i + 1, answer)));
+  byId("cost").textContent = `Cost adds up the changes: ${state.form.cost[chosenModel()]}.`;
   if (answer.note && n) byId("status").textContent += " No further one does without the most important of these changes.";
   await drawPicture(answer);
   byId("results-title").focus({ preventScroll: true });
@@ -362,6 +382,7 @@ function makeChangeLine(change) {
     {},
     make("span", { class: "what" }, change.column),
     make("span", { class: "how" }, make("span", { class: "before" }, withUnit(change.before, { ...column, unit: null })), " → ", make("mark", {}, withUnit(change.after, column))),
+    ...(change.places ? [make("span", { class: "where" }, namePlaces(...change.places.map((share) => Math.min(Math.floor(5 * share), 4))))] : []),
   );
 }
 
@@ -483,7 +504,8 @@ function addSpots(svg, spots, places) {
   if (known(now)) {
     svg.append(make("svg:circle", { class: "now", cx: now[0], cy: now[1], r: 7 }));
     const y = now[1] < 40 ? now[1] + 24 : now[1] - 13;
-    svg.append(make("svg:text", { class: "now-label", x: now[0], y, "text-anchor": "middle" }, "now"));
+    const anchor = now[0] < EDGE.left + 16 ? "start" : "middle"; // it must not run over the numbers of the axis
+    svg.append(make("svg:text", { class: "now-label", x: now[0] + (anchor === "start" ? 3 : 0), y, "text-anchor": anchor }, "now"));
   }
   others.forEach((place, i) => {
     if (!known(place)) return;
@@ -492,18 +514,24 @@ function addSpots(svg, spots, places) {
   });
 }
 
+const shorten = (text, n) => (text.length > n ? `${text.slice(0, Math.max(3, n - 1))}…` : text);
+
 function drawShares(column, people, spots) {
   const levels = column.kind === "boolean" ? column.values : column.levels;
   const svg = makeCanvas();
-  const [tall, left, full] = [34, wide * 0.3, wide * 0.35];
+  const [tall, full] = [46, wide - 8];
   svg.setAttribute("viewBox", `0 0 ${wide} ${levels.length * tall + 10}`);
   levels.forEach((level, i) => {
     const share = people.filter((row) => row[column.name] === level).length / people.length;
     const y = 8 + i * tall;
-    const here = spots.filter((spot) => spot.values[column.name] === level).map((spot) => (spot.label === "now" ? "now" : `option ${spot.label}`));
-    svg.append(make("svg:text", { class: "axis-label", x: left - 10, y: y + 16, "text-anchor": "end" }, column.kind === "boolean" ? `${column.name}: ${formatLevel(column, i)}` : formatValue(level)));
-    svg.append(make("svg:rect", { class: "share", x: left, y, width: Math.max(2, full * share), height: 22, rx: 3 }));
-    svg.append(make("svg:text", { class: "now-label", x: left + full * share + 8, y: y + 16 }, [percent(share), ...here].join(" · ")));
+    const [now, ...options] = spots.map((spot) => spot.values[column.name] === level);
+    const here = options.flatMap((is, k) => (is ? [spots[k + 1].label] : []));
+    const named = here.length ? [`${here.length > 1 ? "options" : "option"} ${here.join(", ")}`] : [];
+    const said = [percent(share), ...(now ? ["now"] : []), ...named].join(" · ");
+    const name = column.kind === "boolean" ? `${column.name}: ${formatLevel(column, i)}` : formatValue(level);
+    svg.append(make("svg:text", { class: "axis-label", x: 4, y: y + 12 }, shorten(name, (full - 9 * said.length) / 9)));
+    svg.append(make("svg:text", { class: "now-label", x: 4 + full, y: y + 12, "text-anchor": "end" }, said));
+    svg.append(make("svg:rect", { class: "share", x: 4, y: y + 18, width: Math.max(2, full * share), height: 14, rx: 3 }));
   });
   return svg;
 }
