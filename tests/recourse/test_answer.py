@@ -78,9 +78,9 @@ def test_a_change_reads_as_people_write_it() -> None:
 def test_a_summary_has_a_line_for_each_change_and_says_what_is_left_out(small: Recourse) -> None:
     assert small.summary().splitlines() == [
         "row 0: no (yes has probability 0.25)",
-        "  option 1: yes with probability 0.88, cost 0.75",
+        "  option 1, recommended: yes with probability 0.88, cost 0.75",
         "    income 24,000 -> 31,500 EUR",
-        "  option 2: yes with probability 0.75, cost 1.50",
+        "  option 2, surest: yes with probability 0.75, cost 1.50",
         "    debt missing -> 0.5",
         "row 1: no (yes has probability 0.12)",
         "  option 1: yes is not reached: it has probability 0.12, cost 0.00",
