@@ -53,7 +53,7 @@ class PredictAnswer:
 @with_config(_DESCRIBED)
 @dataclass(frozen=True)
 class ExplainAnswer:
-    """One explanation per person, in the order of the request; options come cheapest first."""
+    """One explanation per person, in the order of the request; the first option is the one to recommend."""
 
     explanations: list[Explanation]
 

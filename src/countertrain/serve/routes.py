@@ -56,7 +56,7 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
 
     @router.post("/explain", response_model=ExplainAnswer, summary="What would change the decision")
     async def explain(question: asked_to_explain) -> Response:  # type: ignore[valid-type]
-        """For each person what to change for the decision `target`, in their own units, cheapest first.
+        """For each person what to change for the decision `target`, in their own units, what to recommend first.
 
         An option is checked by the model exactly as it is shown, after rounding. One that is not valid is the closest
         attempt, and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.

@@ -349,7 +349,7 @@ async function showAnswer(answer) {
   byId("status").textContent = n === 0 ? "No way was found." : n === 1 ? "One way was found." : `${n} ways were found.`;
   byId("options").replaceChildren(...answer.options.map((option, i) => makeOptionCard(option, i + 1, answer)));
   byId("cost").textContent = `Cost adds up the changes: ${state.form.cost[chosenModel()]}.`;
-  if (answer.note && n) byId("status").textContent += " No further one does without the most important of these changes.";
+  if (answer.note && n) byId("status").textContent += " No further one was found that is another one.";
   await drawPicture(answer);
   byId("results-title").focus({ preventScroll: true });
   byId("results").scrollIntoView({ block: "start" });
@@ -361,10 +361,12 @@ function makeOptionCard(option, number, answer) {
   const outcome = option.valid ? `${target}, ${sure} sure` : `Closest attempt: ${target} only ${sure}`;
   const facts = [["Cost", option.cost.toFixed(1)], ["How typical", describeTypicality(option.plausibility_percentile, target)]];
   const known = option.changes.length ? facts.filter(([, text]) => text) : [];
+  const kind = answer.options.length > 1 ? [make("p", { class: "kind quiet" }, toSentence(option.kind))] : [];
   return make(
     "article",
     { class: option.valid ? "option" : "option attempt" },
     make("header", {}, make("span", { class: "number", "aria-hidden": "true" }, number), make("h3", {}, outcome)),
+    ...kind,
     make("ul", { class: "changes" }, ...option.changes.map(makeChangeLine)),
     ...(option.changes.length ? [] : [make("p", { class: "quiet" }, "Nothing changes.")]),
     make("dl", { class: "facts" }, ...known.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
