@@ -16,8 +16,9 @@ MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched wh
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
 
+# Tests of a file go to one process, which makes what they share once; long files with few tests do not come last.
 test: check chromium
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The page is tested in a browser. Where it can be installed without asking it is; else these tests are skipped.
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20

@@ -1,7 +1,8 @@
 """What all tests share: one thread, repeatable hypothesis, and small problems on which things really happen."""
 
 import copy
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -9,11 +10,25 @@ import torch
 from hypothesis import settings
 from torch import Tensor, nn
 
+from countertrain.judge import panel
+from countertrain.report import audit, write
 from countertrain.testing import toy_model, toy_rows
 
 torch.set_num_threads(1)
 settings.register_profile("countertrain", deadline=None, max_examples=50, derandomize=True, database=None)
 settings.load_profile("countertrain")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_reports() -> Iterator[None]:
+    """A report rests on few rounds and trees: what it says is the same, and only the numbers are less certain."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not os.environ.get("COUNTERTRAIN_WRITE_DOCUMENTS"):
+            patch.setattr(audit, "ROUNDS", 4)
+            patch.setattr(audit, "INDIVIDUALS", 20)
+            patch.setattr(write, "_TAUS_JUDGED", ())  # beside the default: tests/judge has a curve
+            patch.setattr(panel, "N_TREES", 20)
+        yield
 
 
 @pytest.fixture(autouse=True)

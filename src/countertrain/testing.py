@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.models.architectures import mlp
+from countertrain.models.layers import blank
 from countertrain.models.population import Population
 from countertrain.search.generator import Generator
 from countertrain.search.losses import cross_entropy, predict
@@ -212,7 +213,7 @@ def _check_not_vacuous(generator: Generator, model: nn.Module, found: Sequence[C
 def _check_leaves_alone(generator: Generator, x: Tensor, target: Tensor, seed: int) -> None:
     stream = torch.Generator().manual_seed(seed)
     n_classes = int(target.max()) + 1
-    first, last = nn.utils.skip_init(nn.Linear, x.shape[1], 8), nn.utils.skip_init(nn.Linear, 8, n_classes)
+    first, last = blank(nn.Linear, x.shape[1], 8), blank(nn.Linear, 8, n_classes)
     model = nn.Sequential(first, nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), last).to(x)
     for parameter in model.parameters():
         parameter.data.copy_(torch.rand(parameter.shape, generator=stream) * 2 - 1)

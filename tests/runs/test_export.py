@@ -32,7 +32,7 @@ def test_onnxruntime_decides_as_the_classifier_does(
     n_models: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     schema = Schema.infer(X).with_columns(age={"unit": "years"})
-    classifier = quick(schema=schema, n_models=n_models).fit(X, Y)
+    classifier = quick(schema=schema, n_models=n_models, objective="bl").fit(X, Y)
     new = loans(seed=3)[0]
     assert new["debt"].isna().any()
     random = torch.get_rng_state()

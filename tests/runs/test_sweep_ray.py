@@ -36,6 +36,8 @@ def cluster() -> Iterator[Any]:
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # by default, whatever else the machine does comes first
+        patch.setenv("RAY_health_check_initial_delay_ms", "1000")
+        patch.setenv("RAY_health_check_period_ms", "1000")  # by default, a lost node is missed after 15 seconds
         cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
         cluster.add_node(**small)
         yield cluster

@@ -8,9 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Crowd", "fit_panel"]
+__all__ = ["N_TREES", "Crowd", "fit_panel"]
 
 Floats = NDArray[np.float64]
+N_TREES = 200
 _LOF_NEIGHBOURS, _NEAREST = 20, 5
 
 
@@ -24,7 +25,7 @@ def fit_panel(x: Floats, y: NDArray[np.int64], *, seed: int = 0) -> dict[str, An
 
     panel: dict[str, Any] = {
         "boosting": HistGradientBoostingClassifier(random_state=seed),
-        "forest": RandomForestClassifier(200, min_samples_leaf=5, random_state=seed),
+        "forest": RandomForestClassifier(N_TREES, min_samples_leaf=5, random_state=seed),
         "logistic": LogisticRegression(max_iter=2000),
     }
     if find_spec("lightgbm") is not None:

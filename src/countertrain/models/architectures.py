@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from countertrain.models.layers import blank
+
 __all__ = ["Ensemble", "Initialisation", "Pieces", "lenet", "linear", "mlp", "piecewise"]
 
 Initialisation = Literal["glorot", "torch"]
@@ -30,8 +32,8 @@ def mlp(
     """Multilayer perceptron; one hidden layer of 32 units is the model of the paper's tables."""
     layers: list[nn.Module] = []
     for width, following in pairwise((n_features, *hidden)):
-        layers += [_blank(nn.Linear, width, following), activation()]
-    layers.append(_blank(nn.Linear, hidden[-1] if hidden else n_features, n_classes))
+        layers += [blank(nn.Linear, width, following), activation()]
+    layers.append(blank(nn.Linear, hidden[-1] if hidden else n_features, n_classes))
     return _initialised(nn.Sequential(*layers), seed, init)
 
 
@@ -104,18 +106,18 @@ def lenet(n_features: int, n_classes: int, *, seed: int = 0, init: Initialisatio
         )
     network = nn.Sequential(
         nn.Unflatten(-1, (1, side, side)),
-        _blank(nn.Conv2d, 1, 6, 5, padding=2),
+        blank(nn.Conv2d, 1, 6, 5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        _blank(nn.Conv2d, 6, 16, 5, padding=2),
+        blank(nn.Conv2d, 6, 16, 5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(-3),
-        _blank(nn.Linear, n_features, 120),
+        blank(nn.Linear, n_features, 120),
         nn.ReLU(),
-        _blank(nn.Linear, 120, 84),
+        blank(nn.Linear, 120, 84),
         nn.ReLU(),
-        _blank(nn.Linear, 84, n_classes),
+        blank(nn.Linear, 84, n_classes),
     )
     return _initialised(network, seed, init)
 
@@ -131,11 +133,6 @@ class Ensemble(nn.Module):
         """(n, D) rows -> (n, K) logits."""
         log_p = torch.stack([model(x).log_softmax(-1) for model in self.models])  # (P, n, K)
         return log_p.logsumexp(0) - math.log(len(self.models))
-
-
-def _blank(layer: Callable[..., nn.Module], *args: int, **kwargs: int) -> nn.Module:
-    """A layer with memory but no values, so that building one draws nothing from the global stream."""
-    return nn.utils.skip_init(layer, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 def _initialised(network: nn.Module, seed: int, init: Initialisation) -> nn.Module:

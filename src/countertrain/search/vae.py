@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from countertrain.models.layers import blank
+
 __all__ = ["VAE", "fit_vae", "vae_loss"]
 
 
@@ -15,11 +17,11 @@ class VAE(nn.Module):
         self.n_features = n_features
         self.n_latent = n_latent or (2 if small else 4)
         self.n_hidden = n_hidden or (16 if small else 32)
-        self.into_hidden = nn.utils.skip_init(nn.Linear, n_features, self.n_hidden)
-        self.mean = nn.utils.skip_init(nn.Linear, self.n_hidden, self.n_latent)
-        self.log_sigma = nn.utils.skip_init(nn.Linear, self.n_hidden, self.n_latent)
-        self.out_of_latent = nn.utils.skip_init(nn.Linear, self.n_latent, self.n_hidden)
-        self.out = nn.utils.skip_init(nn.Linear, self.n_hidden, n_features)
+        self.into_hidden = blank(nn.Linear, n_features, self.n_hidden)
+        self.mean = blank(nn.Linear, self.n_hidden, self.n_latent)
+        self.log_sigma = blank(nn.Linear, self.n_hidden, self.n_latent)
+        self.out_of_latent = blank(nn.Linear, self.n_latent, self.n_hidden)
+        self.out = blank(nn.Linear, self.n_hidden, n_features)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation of the posterior: (..., D) -> two of (..., L)."""
