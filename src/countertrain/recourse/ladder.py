@@ -25,8 +25,9 @@ _FINALISTS = 6  # of them, rows of which it is looked at closely how typical the
 _ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
 _TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
 _SHORT = 1e6  # what it costs to be short of tau: more than anything
+_SLACK = 1.03  # by which it may be less typical than it was: no trifle is kept for a hair's breadth
 _AT_ONCE = 10_000  # real rows tried together, of all people
-_HALVINGS = 6  # of the way back to the person's own numbers
+_HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,12 @@ class Ladder:
             tried = rung(reach[rows], target[rows], best[rows])
             if self.sparse:
                 tried = self.undo_changes(tried, reach[rows], target[rows])
-                tried = self._move_closer(tried, reach[rows], target[rows])
+                every = torch.ones_like(tried.x, dtype=torch.bool)
+                tried = self._move_closer(tried, reach[rows], target[rows], every, _HALVINGS)
             best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
-        return best
+        return self._simplify_more(best, reach, target) if self.sparse else best
 
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
@@ -217,19 +219,33 @@ class Ladder:
     def _merit(self, attempt: Attempt) -> Tensor:
         return attempt.valid + attempt.probability.clamp(max=self.tau)
 
-    def _move_closer(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
-        """Numbers taken back towards the person's own by halving the way, as long as the row stays as good."""
+    def _move_closer(self, found: Attempt, reach: Reach, target: Tensor, features: Tensor, halvings: int) -> Attempt:
+        """Numbers among some features (n, D) taken back towards the person's own by halving the way.
+
+        As long as the row stays as good, which is looked at after each halving.
+        """
         least = self._least(found, target)
-        way = torch.where(self.grid.number, found.x - reach.origin, 0.0)  # (n, D)
-        levels = found.x - way
+        way = torch.where(self.grid.number & features, found.x - reach.origin, 0.0)  # (n, D)
+        rest = found.x - way
         enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
-        for _ in range(_HALVINGS):
+        for _ in range(halvings):
             share = (enough + too_little) / 2  # (n,)
-            trial = self.judge(self.grid.snap(levels + share.unsqueeze(1) * way, reach), target)
+            trial = self.judge(self.grid.snap(rest + share.unsqueeze(1) * way, reach), target)
             as_good = self._is_as_good(trial, found, *least, target)
             found = _choose(as_good, trial, found)
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
+
+    def _simplify_more(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Numbers taken back one by one, the largest change first; what is a trifle then is undone."""
+        costs = self.grid.costs(found.x, reach.origin) * self.grid.holds_number  # (n, C)
+        order, n_changed = costs.argsort(dim=1, descending=True, stable=True), (costs > 0).sum(1)
+        for j in range(int(n_changed.max()) if len(costs) else 0):
+            rows = (n_changed > j).nonzero()[:, 0]
+            features = self.grid.column_of == order[rows, j].unsqueeze(1)
+            moved = self._move_closer(found[rows], reach[rows], target[rows], features, _HALVINGS_EACH)
+            found = found.put(rows, moved)
+        return self.undo_changes(found, reach, target)
 
     def undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Columns put back one after another, smallest change first, as long as the row stays as good."""
@@ -247,7 +263,7 @@ class Ladder:
 
     def _least(self, found: Attempt, target: Tensor) -> tuple[Tensor, Tensor]:
         """What simpler rows must keep, (n,) each: probability up to tau; as typical as real people are, or as found."""
-        return found.probability.clamp(max=self.tau), self._atypicality(found.x, target).clamp(min=_TYPICAL)
+        return found.probability.clamp(max=self.tau), (_SLACK * self._atypicality(found.x, target)).clamp(min=_TYPICAL)
 
     def _is_as_good(self, trial: Attempt, found: Attempt, floor: Tensor, ceiling: Tensor, target: Tensor) -> Tensor:
         as_good = (trial.probability >= floor) & (trial.valid | ~found.valid)

@@ -23,6 +23,7 @@ ANOTHER = "another way"
 """Without the columns that mattered most before."""
 _ORDER = (FEWEST, ANOTHER, SUREST, CHEAPEST)
 _MUCH_CHEAPER, _MUCH_SURER = 0.9, 0.02  # than the options before, to be worth telling
+_TOO_DEAR = 3.0  # times what is recommended: not worth telling
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +121,8 @@ class _Further:
             SUREST: tried.probability >= self.surest[rows] + _MUCH_SURER,
             CHEAPEST: cost < _MUCH_CHEAPER * self.cost[rows],
         }
-        return new & better.get(kind, torch.ones_like(new))
+        affordable = cost <= _TOO_DEAR * self._count(self.first.x[rows], self.reach[rows])[1]
+        return new & affordable & better.get(kind, torch.ones_like(new))
 
     def _note(self, rows: Tensor, shown: Attempt) -> None:
         n_changed, cost = self._count(shown.x, self.reach[rows])

@@ -121,6 +121,11 @@ class AnswerGrid:
         """C, the number of table columns."""
         return int(self.column_of[-1]) + 1
 
+    @property
+    def holds_number(self) -> Tensor:
+        """(C,) bool: which table columns hold numbers."""
+        return self.sum_by_column(self.number.double().unsqueeze(0))[0] > 0
+
     def costs(self, x: Tensor, origin: Tensor) -> Tensor:
         """Cost of each table column (n, C): standard deviations for a number, 1 for another level."""
         return self.sum_by_column((x - origin).abs() * self.weight)
