@@ -371,7 +371,8 @@ def test_limits_of_the_call_that_keep_an_option_short_of_tau_are_named(clf: Coun
     slope = np.log(9) / 2 / (at[1] - at[0])  # probability 1/2 at 30,000, and 9/10 at 40,000
     other, rows = refused(clf, Rule({1: slope}, -slope * at[0]))
     reasons = set(other.explain(rows, tau=0.75, ranges={"income": (None, 32_000)}, immutable=["job"]).table.reason)
-    words = "held back by income (kept between 0 and 32,000 EUR, from the lowest fifth to the middle) at probability"
+    where = name_places(*clf.encoder_.ranks["income"].share_below(np.array([0.0, 32_000.0])))
+    words = f"held back by income (kept between 0 and 32,000 EUR, {where}) at probability"
     assert {reason[: len(words)] for reason in reasons} == {words}
     assert all(reason.endswith(", short of 0.75") for reason in reasons)
     assert other.explain(rows).table.mature.all()
