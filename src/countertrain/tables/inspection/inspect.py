@@ -1,0 +1,238 @@
+"""The look at a table: every finding at once, and a schema that deals with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from countertrain.tables import cells
+from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
+from countertrain.tables.inspection.declared import check_declared
+from countertrain.tables.inspection.facts import Facts
+from countertrain.tables.inspection.findings import Finding, RowNames, Weight, say_count
+from countertrain.tables.inspection.leaks import find_leak
+from countertrain.tables.inspection.proposal import Proposal
+from countertrain.tables.inspection.remarks import group_rare, remark_code, remark_fixed, remark_missing
+from countertrain.tables.inspection.verdicts import judge_column
+from countertrain.tables.inspection.whole import find_duplicates, look_at_labels, look_at_names, name_apart
+from countertrain.tables.labels import code_labels
+from countertrain.tables.schema import Schema, SchemaError
+from countertrain.tables.sentences import say_all
+from countertrain.tables.sources.frames import choose_label
+from countertrain.tables.summaries import MAX_LEVELS
+
+__all__ = ["Inspection", "inspect"]
+
+_ORDER: dict[Weight, int] = {"refused": 0, "warning": 1, "note": 2}
+_SMALLEST = 10  # rows
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What a look at a table has shown."""
+
+    title: str
+    label: str
+    n_rows: int
+    n_columns: int
+    findings: tuple[Finding, ...]
+    """What training refuses first, then what would spoil a model, then what is only said."""
+    proposal: Proposal
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that is proposed: dropping, filling and declaring as the findings say."""
+        return self.proposal.schema
+
+    @property
+    def refused(self) -> tuple[Finding, ...]:
+        """What training would refuse the table for."""
+        return tuple(one for one in self.findings if one.weight == "refused")
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The columns that people rarely can or should change, by their names, and of which nobody has said so."""
+        return tuple(one.column for one in self.findings if one.kind == "fixed" and one.column is not None)
+
+    def refuse(self, sentence: str) -> Self:
+        """The look at a table that is refused for one more reason."""
+        finding = Finding("refused", None, sentence, "training refuses it", "correct the table or the schema", "refused")
+        return replace(self, findings=(finding, *self.findings))
+
+    def check(self) -> None:
+        """Refuse a table that cannot be trained on, with all that is in the way."""
+        if self.refused:
+            raise SchemaError(f"{self.title} cannot be trained on: {say_all([f.sentence for f in self.refused])}")
+
+    def to_frame(self) -> pd.DataFrame:
+        """The findings as a table: column, what was seen, what will be done, the way out, and how much it weighs."""
+        return pd.DataFrame(
+            [(f.column, f.seen, f.done, f.way_out, f.weight) for f in self.findings],
+            columns=["column", "seen", "done", "way_out", "weight"],
+        )
+
+    def to_toml(self) -> str:
+        """The proposed schema as a file to edit, with the reason on every line."""
+        return self.proposal.to_toml(
+            [
+                f"What the columns of {self.title} mean, proposed after a look at its {self.n_rows:,} rows.",
+                "Edit it and give it back: countertrain train ... --schema THIS_FILE",
+                f"The label, {self.label!r}, is not part of it.",
+            ]
+        )
+
+
+def inspect(
+    frame: pd.DataFrame,
+    label: str | None = None,
+    *,
+    schema: Schema | None = None,
+    drop: Sequence[str] = (),
+    declared: Sequence[str] = (),
+    title: str = "the table",
+    header: Sequence[str] | None = None,
+    rows: RowNames | None = None,
+) -> Inspection:
+    """Look at a table with a column `label` (its last one if left out), and report everything at once.
+
+    With a `schema`, the rows are looked at by what it says. Columns to `drop` are not looked at; of those in
+    `declared`, somebody has said already how people may change them. `header` has the names as they stand in the
+    file, and `rows` knows how its rows are called there.
+    """
+    names = [str(name) for name in frame.columns]
+    table = frame.set_axis(name_apart(names), axis=1).reset_index(drop=True)
+    label = choose_label(title, list(table.columns), label, drop)
+    look = _Look(table.drop(columns=list(drop)), label, rows or RowNames(), dict.fromkeys(drop, "as you asked"))
+    look.look_at_whole(header or names, twice_refused=len({*names}) < len(names))
+    if schema is None:
+        look.infer(declared)
+    else:
+        look.follow(schema)
+    look.say_duplicates()
+    found = tuple(sorted(look.findings, key=lambda one: _ORDER[one.weight]))
+    return Inspection(title, label, len(table), table.shape[1], found, look.propose())
+
+
+@dataclass
+class _Look:
+    """What has been seen so far."""
+
+    table: pd.DataFrame
+    label: str
+    rows: RowNames
+    dropped: dict[str, str]
+    findings: list[Finding] = field(default_factory=list)
+    columns: dict[str, Column] = field(default_factory=dict)
+    reasons: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def look_at_whole(self, header: Sequence[str], *, twice_refused: bool) -> None:
+        """Size, names and labels."""
+        for finding, copy in look_at_names(self.table, header, refused=twice_refused):
+            self.findings.append(finding)
+            if copy and finding.column is not None:
+                self.dropped[finding.column] = finding.seen
+        labels = self.table[self.label]
+        n = int(labels.notna().sum())
+        if n < _SMALLEST or self.table.shape[1] < 2:
+            seen = f"{say_count(n, 'row')} with a label and {say_count(self.table.shape[1], 'column')}"
+            way_out = f"bring at least {_SMALLEST} rows and 2 columns"
+            self.findings.append(Finding("size", None, seen, "training refuses it", way_out, "refused"))
+        self.findings += look_at_labels(labels, self.label, self.rows)
+
+    def infer(self, declared: Sequence[str]) -> None:
+        """Judge every column, and propose what to make of it."""
+        for name in self.table.columns:
+            if name != self.label and name not in self.dropped:
+                self._judge(Facts.of(self.table[name], self.rows), name in declared)
+
+    def _judge(self, facts: Facts, declared: bool) -> None:
+        verdict = judge_column(facts)
+        column = verdict.column
+        self.findings += verdict.findings
+        leak = None if column is None else self._find_leak(facts)
+        if leak is not None:
+            self.findings.append(leak)
+            self.dropped[facts.name] = leak.seen
+            return
+        if column is not None and not verdict.findings:
+            column, coded = remark_code(facts, column)
+            self._add(coded)
+        if column is None:
+            self.dropped[facts.name] = verdict.why or self.findings[-1].seen
+            return
+        column, rare = group_rare(facts, column)
+        self._add(rare)
+        self._add(None if column.missing == "refuse" else remark_missing(facts, column))
+        self._settle(facts, column, fixed=None if declared else remark_fixed(facts.name))
+
+    def _find_leak(self, facts: Facts) -> Finding | None:
+        labels = self.table[self.label]
+        known = labels.notna()
+        if not 2 <= labels.nunique() <= MAX_LEVELS or known.sum() < _SMALLEST:
+            return None
+        codes = code_labels(labels[known])[0]
+        if not known.all():
+            facts = Facts.of(facts.values[known], facts.rows)
+        return find_leak(facts, codes, self.label)
+
+    def _settle(self, facts: Facts, column: Column, fixed: Finding | None) -> None:
+        """Bounds, fill and rare levels from all rows, and whether people may change it."""
+        name, settled = facts.name, cells.fit(column, facts.values)
+        reasons = self.reasons.setdefault(name, {"": _describe(facts, settled)})
+        if isinstance(settled, Categorical) and not settled.rare:
+            settled = settled.model_copy(update={"rare": None})
+        if fixed is not None:
+            self._add(fixed)
+            settled = settled.model_copy(update={"mutability": "none"})
+            reasons["mutability"] = f'{fixed.seen}; "both" refuses that'
+        if facts.missing.any():
+            reasons["missing"] = f"{int(facts.missing.sum()):,} of {len(facts.values):,} values are missing"
+        for finding in self.findings:
+            key = {"code": "kind", "rare": "unseen", "levels": "unseen", "mixed": "blank"}.get(finding.kind)
+            if finding.column == name and key is not None:
+                reasons[key] = finding.seen
+        if isinstance(settled, Numeric):
+            reasons["lower"] = "advice stays between the lowest and the highest value of all rows"
+        if isinstance(settled, Categorical) and settled.rare:
+            reasons["rare"] = "fewer than 1 in 1,000 rows: nobody is sent there"
+        self.columns[name] = settled
+
+    def follow(self, schema: Schema) -> None:
+        """Look at the rows by what the schema says of them."""
+        table = self.table.drop(columns=self.label)
+        self.findings += check_declared(table, schema.drop(list(self.dropped)), self.rows)
+        for column in schema.columns:
+            if column.name in table.columns:
+                self._add(self._find_leak(Facts.of(table[column.name], self.rows)))
+            self.columns[column.name] = column
+        undeclared = [name for name in table.columns if name not in schema.names and name not in self.dropped]
+        self.dropped |= dict.fromkeys(undeclared, "not in the schema that was given")
+
+    def say_duplicates(self) -> None:
+        """Rows that are there twice, but for the columns that are dropped."""
+        self._add(find_duplicates(self.table.drop(columns=[n for n in self.dropped if n in self.table]), self.rows))
+
+    def propose(self) -> Proposal:
+        """The schema of what was judged."""
+        return Proposal(tuple(self.columns.values()), self.dropped, self.reasons)
+
+    def _add(self, finding: Finding | None) -> None:
+        if finding is not None:
+            self.findings.append(finding)
+
+
+def _describe(facts: Facts, column: Column) -> str:
+    """What a column holds, in a few words."""
+    if isinstance(column, Boolean):
+        share = float(np.mean(facts.known == column.values[1])) if len(facts.known) else 0.0
+        return f"{column.values[1]!r} in {100 * share:.0f} % of the rows"
+    if isinstance(column, Categorical):
+        most: Any = facts.counts.index[0]
+        return f"{facts.n_distinct} levels, most often {most!r}"
+    numbers = facts.numbers
+    if numbers is None or not len(numbers):
+        return "numbers"
+    what = "whole numbers" if facts.whole else "numbers"
+    return f"{what}, half of them below {np.median(numbers):,.6g}"
