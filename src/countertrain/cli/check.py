@@ -82,8 +82,11 @@ def _print_verdict(look: "Inspection", data: str, schema: Path | None, schema_ou
     n = len(look.refused)
     told = f"countertrain train {data} --label {look.label!r}"
     if n:
-        things = "one thing" if n == 1 else f"{n} things"
-        console.print(f"training would refuse {look.title} as it is, for {things} (✗)", soft_wrap=True)
+        reasons = "one reason" if n == 1 else f"{n} reasons"
+        console.print(f"training would refuse {look.title} as it is, for {reasons} (✗)", soft_wrap=True)
+        left = [one.column or "the table" for one in look.refused if "(proposed)" not in one.way_out]
+        if left:
+            console.print(f"a schema cannot mend this, only the file: {', '.join(left)}", soft_wrap=True)
     else:
         console.print("training would go through", soft_wrap=True)
     if schema_out is not None:

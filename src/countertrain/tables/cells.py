@@ -1,6 +1,8 @@
 """The values of one column as numbers or places of levels, refused in one sentence where they are neither."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -9,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_float_dtype, is_integer_dtype
 
-from countertrain.tables.columns import MISSING, OTHER, Boolean, Categorical, Numeric
+from countertrain.tables.columns import MISSING, OTHER, Boolean, Categorical, Column, Numeric
 from countertrain.words import list_names, plain
 
 __all__ = [
-    "UnseenLevelWarning", "choose_dtype", "codes", "fit", "keep", "numbers", "read_texts", "restore", "store",
-    "to_series",
+    "UnseenLevelWarning", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "numbers", "read_texts",
+    "restore", "store", "to_series",
 ]  # fmt: skip
 
 _RARE = 1e-3  # of the training rows: a level that fewer have is not advised
@@ -22,6 +24,14 @@ _RARE = 1e-3  # of the training rows: a level that fewer have is not advised
 
 class UnseenLevelWarning(UserWarning):
     """Rows hold levels that no training row had."""
+
+
+@contextmanager
+def as_declared() -> Iterator[None]:
+    """Nothing is said of levels that are not listed: among training rows, they were left out on purpose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenLevelWarning)
+        yield
 
 
 def numbers(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
@@ -65,6 +75,14 @@ def _warn_unseen(column: Categorical, unseen: "pd.Series[Any]") -> None:
             UnseenLevelWarning,
             stacklevel=2,
         )
+
+
+def bound(column: Column, values: "pd.Series[Any]") -> Column:
+    """The column with the bounds that it leaves open taken from all rows, of whatever split."""
+    if not isinstance(column, Numeric) or None not in (column.lower, column.upper):
+        return column
+    found = _as_floats(column, values)
+    return column.bound(found[~np.isnan(found)])
 
 
 def fit(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> Numeric | Categorical | Boolean:

@@ -120,8 +120,8 @@ class Numeric(BaseModel):
     def _bounds(self) -> tuple[float, float]:
         return -math.inf if self.lower is None else self.lower, math.inf if self.upper is None else self.upper
 
-    def fit(self, values: NDArray[np.float64]) -> Self:
-        """The column with bounds and fill, where they were left open, from its values in the training rows."""
+    def bound(self, values: NDArray[np.float64]) -> Self:
+        """The column with bounds, where they were left open, from its values."""
         if not len(values):
             raise SchemaError(f"column {self.name!r} has no value in the training rows; drop it")
         low, high = float(values.min()), float(values.max())
@@ -132,7 +132,11 @@ class Numeric(BaseModel):
             "lower": low if self.lower is None else self.lower,
             "upper": high if self.upper is None else self.upper,
         }
-        column = type(self)(**{**self.model_dump(), **bounds})
+        return type(self)(**{**self.model_dump(), **bounds})
+
+    def fit(self, values: NDArray[np.float64]) -> Self:
+        """The column with bounds and fill, where they were left open, from its values in the training rows."""
+        column = self.bound(values)
         if column.is_complete:
             return column
         return column.model_copy(update={"fill": float(column.round_to_step(np.median(values, keepdims=True))[0])})

@@ -34,9 +34,10 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """All of it in one sentence."""
+        """All of it in one sentence, for where nothing is proposed."""
         who = "the table" if self.column is None else f"column {self.column!r}"
-        return f"{who}: {self.seen}; {self.done}; {self.way_out}"
+        done = "" if self.weight == "refused" else f"{self.done}; "
+        return f"{who}: {self.seen}; {done}{self.way_out}".replace(" (proposed)", "")
 
 
 @dataclass(frozen=True, eq=False)

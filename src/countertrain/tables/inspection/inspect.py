@@ -11,10 +11,16 @@ from countertrain.tables import cells
 from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
 from countertrain.tables.inspection.declared import check_declared
 from countertrain.tables.inspection.facts import Facts
-from countertrain.tables.inspection.findings import Finding, RowNames, Weight, say_count
+from countertrain.tables.inspection.findings import REFUSED, Finding, RowNames, Weight, say_count
 from countertrain.tables.inspection.leaks import find_leak
 from countertrain.tables.inspection.proposal import Proposal
-from countertrain.tables.inspection.remarks import group_rare, remark_code, remark_fixed, remark_missing
+from countertrain.tables.inspection.remarks import (
+    group_rare,
+    remark_blanks,
+    remark_code,
+    remark_fixed,
+    remark_missing,
+)
 from countertrain.tables.inspection.verdicts import judge_column
 from countertrain.tables.inspection.whole import find_duplicates, look_at_labels, look_at_names, name_apart
 from countertrain.tables.labels import code_labels
@@ -53,12 +59,12 @@ class Inspection:
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """The columns that people rarely can or should change, by their names, and of which nobody has said so."""
+        """The columns that people rarely can or should change, by their names."""
         return tuple(one.column for one in self.findings if one.kind == "fixed" and one.column is not None)
 
     def refuse(self, sentence: str) -> Self:
         """The look at a table that is refused for one more reason."""
-        finding = Finding("refused", None, sentence, "training refuses it", "correct the table or the schema", "refused")
+        finding = Finding("refused", None, sentence, REFUSED, "correct the table or the schema", "refused")
         return replace(self, findings=(finding, *self.findings))
 
     def check(self) -> None:
@@ -90,24 +96,25 @@ def inspect(
     *,
     schema: Schema | None = None,
     drop: Sequence[str] = (),
-    declared: Sequence[str] = (),
     title: str = "the table",
     header: Sequence[str] | None = None,
     rows: RowNames | None = None,
 ) -> Inspection:
     """Look at a table with a column `label` (its last one if left out), and report everything at once.
 
-    With a `schema`, the rows are looked at by what it says. Columns to `drop` are not looked at; of those in
-    `declared`, somebody has said already how people may change them. `header` has the names as they stand in the
-    file, and `rows` knows how its rows are called there.
+    With a `schema`, the rows are looked at by what it says. Columns to `drop` are not looked at. `header` has the names
+    as they stand in the file, and `rows` knows how its rows are called there.
     """
     names = [str(name) for name in frame.columns]
     table = frame.set_axis(name_apart(names), axis=1).reset_index(drop=True)
     label = choose_label(title, list(table.columns), label, drop)
     look = _Look(table.drop(columns=list(drop)), label, rows or RowNames(), dict.fromkeys(drop, "as you asked"))
-    look.look_at_whole(header or names, twice_refused=len({*names}) < len(names))
+    twice = len({*names}) < len(names)
+    look.look_at_labels()
+    if twice or schema is None:
+        look.look_at_names(header or names, refused=twice)
     if schema is None:
-        look.infer(declared)
+        look.infer()
     else:
         look.follow(schema)
     look.say_duplicates()
@@ -127,27 +134,30 @@ class _Look:
     columns: dict[str, Column] = field(default_factory=dict)
     reasons: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def look_at_whole(self, header: Sequence[str], *, twice_refused: bool) -> None:
-        """Size, names and labels."""
-        for finding, copy in look_at_names(self.table, header, refused=twice_refused):
+    def look_at_names(self, header: Sequence[str], *, refused: bool) -> None:
+        """Names that are there twice."""
+        for finding, copy in look_at_names(self.table, header, refused=refused):
             self.findings.append(finding)
             if copy and finding.column is not None:
                 self.dropped[finding.column] = finding.seen
+
+    def look_at_labels(self) -> None:
+        """Size and labels."""
         labels = self.table[self.label]
         n = int(labels.notna().sum())
         if n < _SMALLEST or self.table.shape[1] < 2:
             seen = f"{say_count(n, 'row')} with a label and {say_count(self.table.shape[1], 'column')}"
             way_out = f"bring at least {_SMALLEST} rows and 2 columns"
-            self.findings.append(Finding("size", None, seen, "training refuses it", way_out, "refused"))
+            self.findings.append(Finding("size", None, seen, REFUSED, way_out, "refused"))
         self.findings += look_at_labels(labels, self.label, self.rows)
 
-    def infer(self, declared: Sequence[str]) -> None:
+    def infer(self) -> None:
         """Judge every column, and propose what to make of it."""
         for name in self.table.columns:
             if name != self.label and name not in self.dropped:
-                self._judge(Facts.of(self.table[name], self.rows), name in declared)
+                self._judge(Facts.of(self.table[name], self.rows))
 
-    def _judge(self, facts: Facts, declared: bool) -> None:
+    def _judge(self, facts: Facts) -> None:
         verdict = judge_column(facts)
         column = verdict.column
         self.findings += verdict.findings
@@ -164,8 +174,10 @@ class _Look:
             return
         column, rare = group_rare(facts, column)
         self._add(rare)
+        column, blank = remark_blanks(facts, column)
+        self._add(blank)
         self._add(None if column.missing == "refuse" else remark_missing(facts, column))
-        self._settle(facts, column, fixed=None if declared else remark_fixed(facts.name))
+        self._settle(facts, column)
 
     def _find_leak(self, facts: Facts) -> Finding | None:
         labels = self.table[self.label]
@@ -177,26 +189,36 @@ class _Look:
             facts = Facts.of(facts.values[known], facts.rows)
         return find_leak(facts, codes, self.label)
 
-    def _settle(self, facts: Facts, column: Column, fixed: Finding | None) -> None:
+    def _settle(self, facts: Facts, column: Column) -> None:
         """Bounds, fill and rare levels from all rows, and whether people may change it."""
+        unadvised = (column.rare if isinstance(column, Categorical) else None) or ()
+        if isinstance(column, Categorical):
+            column = column.model_copy(update={"rare": None})
         name, settled = facts.name, cells.fit(column, facts.values)
+        if isinstance(settled, Categorical):
+            rare = tuple(one for one in settled.labels if one in (*unadvised, *(settled.rare or ())))
+            settled = settled.model_copy(update={"rare": rare})
         reasons = self.reasons.setdefault(name, {"": _describe(facts, settled)})
         if isinstance(settled, Categorical) and not settled.rare:
             settled = settled.model_copy(update={"rare": None})
+        fixed = remark_fixed(name)
+        self._add(fixed)
         if fixed is not None:
-            self._add(fixed)
             settled = settled.model_copy(update={"mutability": "none"})
-            reasons["mutability"] = f'{fixed.seen}; "both" refuses that'
+            reasons["mutability"] = f'{fixed.seen}; write "both" to let it change'
         if facts.missing.any():
             reasons["missing"] = f"{int(facts.missing.sum()):,} of {len(facts.values):,} values are missing"
+            most = "the median" if isinstance(settled, Numeric) else "the most frequent value"
+            reasons["fill"] = f"{most} of all rows stands for them"
         for finding in self.findings:
             key = {"code": "kind", "rare": "unseen", "levels": "unseen", "mixed": "blank"}.get(finding.kind)
             if finding.column == name and key is not None:
                 reasons[key] = finding.seen
         if isinstance(settled, Numeric):
-            reasons["lower"] = "advice stays between the lowest and the highest value of all rows"
+            reasons["lower"] = "the lowest value of all rows: advice goes no further"
+            reasons["upper"] = "the highest value of all rows"
         if isinstance(settled, Categorical) and settled.rare:
-            reasons["rare"] = "fewer than 1 in 1,000 rows: nobody is sent there"
+            reasons["rare"] = "nobody is sent to these: fewer than 1 in 1,000 rows, or as good as missing"
         self.columns[name] = settled
 
     def follow(self, schema: Schema) -> None:
@@ -235,4 +257,4 @@ def _describe(facts: Facts, column: Column) -> str:
     if numbers is None or not len(numbers):
         return "numbers"
     what = "whole numbers" if facts.whole else "numbers"
-    return f"{what}, half of them below {np.median(numbers):,.6g}"
+    return f"{what}, median {np.median(numbers):,.6g}"

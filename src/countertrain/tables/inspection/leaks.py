@@ -13,7 +13,8 @@ from countertrain.tables.inspection.findings import Finding
 __all__ = ["find_leak"]
 
 _MOST = 40_000  # rows that are looked at
-_ALONE, _NEARLY = 0.999, 0.95  # of the rows that the commonest class gets wrong, so many are right by this column
+_NEARLY = 0.95  # of the rows that the commonest class gets wrong, so many are right by this column
+_ALONE = 0.999  # of them, or of all rows
 _FEW = 50  # different numbers that may be levels as well
 
 
@@ -29,11 +30,12 @@ def find_leak(facts: Facts, codes: NDArray[np.int64], label: str) -> Finding | N
     gained = (right - base) / (1 - base)
     if gained < _NEARLY:
         return None
-    how = "decides" if gained >= _ALONE else "nearly decides"
+    how = "decides" if max(gained, right) >= _ALONE else "nearly decides"
+    shares = f"{100 * right:.1f} % of the rows right (the commonest class: {100 * base:.0f} %)"
     return Finding(
         "leak",
         facts.name,
-        f"{how} {label!r} alone: it gets {100 * right:.1f} % of the rows right (the commonest class: {100 * base:.0f} %)",
+        f"{how} {label!r} alone: it gets {shares}",
         "the model learns it, and little else",
         "drop it (proposed), unless it is known before the label is",
         "warning",

@@ -57,12 +57,14 @@ _NAMES: dict[Hint, str] = {  # a whole name, as its words without what is betwee
     _PLACE: "state region province provincia departement gemeente city stadt ville ciudad stad",
     _REGION: "population empvarrate nremployed consconfidx conspriceidx crimerate",
 }
-_IDS = frozenset("id ids uuid guid rowid rowno rownumber recordid unnamed index identifiant matricule identificador".split())
-_NUMBERED = re.compile(r"(customer|client|account|policy|case|row|record|kunden|konto|vertrags|klant|dossier)(no|nr|num|number|nummer)$")
-_CODES = frozenset("code codes zip zipcode postcode postal plz postleitzahl kode cod codigo category kategorie".split())
+_IDS = "id ids uuid guid rowid rowno rownumber recordid unnamed index identifiant matricule identificador"
+_NUMBERED = re.compile(
+    r"(customer|client|account|policy|case|row|record|kunden|konto|vertrags|klant|dossier)(no|nr|num|number|nummer)$"
+)
+_CODES = "code codes zip zipcode postcode postal plz postleitzahl kode cod codigo category kategorie"
+_NOT_OF_PEOPLE = "satisfaction score rating car vehicle auto fahrzeug account konto loan credit"
 _BY_WORD = {word: hint for hint, words in _WORDS.items() for word in words.split()}
 _BY_NAME = {name: hint for hint, names in _NAMES.items() for name in names.split()}
-_NOT_OF_PEOPLE = frozenset("satisfaction score rating car vehicle auto fahrzeug account konto loan credit".split())
 
 
 def split_name(name: str) -> list[str]:
@@ -80,15 +82,17 @@ def find_hint(name: str) -> Hint | None:
     if "".join(words) in _BY_NAME:
         return _BY_NAME["".join(words)]
     found = next((_BY_WORD[word] for word in words if word in _BY_WORD), None)
-    return None if found in (_AGE, _ORIGIN) and _NOT_OF_PEOPLE & {*words} else found
+    return None if found in (_AGE, _ORIGIN) and {*_NOT_OF_PEOPLE.split()} & {*words} else found
 
 
 def says_id(name: str) -> bool:
     """Whether a name says that it is that of ids: `ID`, `customer_id`, `Kundennummer`."""
     words = split_name(name)
-    return bool(words) and (words[-1] in _IDS or words[0] in ("id", "unnamed") or bool(_NUMBERED.search("".join(words))))
+    if not words:
+        return False
+    return words[-1] in _IDS.split() or words[0] in ("id", "unnamed") or bool(_NUMBERED.search("".join(words)))
 
 
 def says_code(name: str) -> bool:
     """Whether a name says that its numbers are codes: `branch_code`, `zip`."""
-    return bool(_CODES & {*split_name(name)})
+    return bool({*_CODES.split()} & {*split_name(name)})

@@ -1,5 +1,6 @@
 """A proposed schema, and the file in which it can be read, edited and given back."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +64,9 @@ def _write(value: Any) -> str:
     if isinstance(value, list | tuple):
         parts = [_write(one) for one in value]
         line = f"[{', '.join(parts)}]"
-        return line if len(line) <= _WIDTH else "[\n" + "".join(f"    {part},\n" for part in parts) + "]"
+        filled = textwrap.wrap(", ".join(part.replace(" ", "\0") for part in parts), _WIDTH, break_long_words=False)
+        lines = [f"    {one.replace(chr(0), ' ')}\n" for one in filled]
+        return line if len(line) <= _WIDTH else "[\n" + "".join(lines) + "]"
     return tomli_w.dumps({"value": value}).removeprefix("value = ").rstrip("\n")
 
 

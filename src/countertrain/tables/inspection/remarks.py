@@ -12,8 +12,10 @@ from countertrain.tables.inspection.verdicts import MIN_ROWS
 from countertrain.tables.summaries import MAX_LEVELS
 from countertrain.words import list_names, plain
 
-__all__ = ["group_rare", "remark_code", "remark_fixed", "remark_missing"]
+__all__ = ["group_rare", "remark_blanks", "remark_code", "remark_fixed", "remark_missing"]
 
+_BLANKS = """? ?? - -- . na n/a n.a. nan null nil unknown missing unspecified undefined unbekannt fehlt k.a. inconnu
+    inconnue manquant desconocido desconocida onbekend ontbreekt"""
 _COMMON = 0.005  # of the rows: values of fewer may be the far end of a count
 
 
@@ -43,8 +45,8 @@ def group_rare(facts: Facts, column: Column) -> tuple[Column, Finding | None]:
     kept = tuple(level for level in column.levels if level not in few.index)
     if few.empty:
         return column, None
-    levels = "level" if len(few) == 1 else "levels"
-    seen = f"{len(few)} of {len(column.levels)} {levels} with fewer than {MIN_ROWS} rows: {list_names([*few.index], 3)}"
+    have = "has" if len(few) == 1 else "have"
+    seen = f"{len(few)} of {len(column.levels)} levels {have} fewer than {MIN_ROWS} rows: {list_names([*few.index], 3)}"
     done, way = "hardly learnt, and nobody is sent there", "nothing to do"
     if len(kept) > 1:
         way = "count them, and whatever comes later, as 'any other' (proposed)"
@@ -82,8 +84,22 @@ def remark_fixed(name: str) -> Finding | None:
     hint = find_hint(name)
     if hint is None:
         return None
-    way = "mutability = 'none' (proposed); 'both' in that line refuses it"
-    return Finding("fixed", name, f"{hint.concept}, by its name: {hint.reason}", "advice may change it", way)
+    seen = f"{hint.concept}, by its name: {hint.reason}"
+    return Finding("fixed", name, seen, "advice may change it", "hold it fixed (proposed)")
+
+
+def remark_blanks(facts: Facts, column: Column) -> tuple[Column, Finding | None]:
+    """The column of which no level is advised that reads like a missing value."""
+    if not isinstance(column, Categorical):
+        return column, None
+    blank = [level for level in column.levels if str(level).strip().lower() in _BLANKS.split()]
+    if not blank:
+        return column, None
+    n = int(facts.counts[blank].sum())
+    seen = f"{list_names(blank, 3)} in {n:,} rows ({say_share(n, len(facts.values))}) reads like a missing value"
+    column = column.model_copy(update={"rare": tuple(map(str, blank))})
+    way = "list it as rare, so that nobody is sent there (proposed)"
+    return column, Finding("blank", facts.name, seen, "a level like any other, which advice may name", way)
 
 
 def _as_whole(level: Any) -> int:

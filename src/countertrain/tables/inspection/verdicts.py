@@ -22,8 +22,10 @@ _FEW_ROWS = 20  # of a table, for all values to differ by chance
 _UNIQUE = 0.95  # share of different values from which on texts are ids, or free text
 _WORDS = 4  # in a text, for it to be free text
 _COVERED = 0.5  # of the rows have one of the frequent levels, for a column of many levels to be kept
+_TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "period", "time")
 _DATE = re.compile(
-    r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})|\d{1,2}[ -]?[A-Za-z]{3,9}\.?[ ,-]*\d{2,4})"
+    r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})|\d{1,2}[ -]?[A-Za-z]{3,9}\.?[ ,-]*\d{2,4})"
     r"([T ,]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|[AaPp][Mm]|[+-]\d{2}:?\d{2})?)?\s*"
 )
 
@@ -59,9 +61,8 @@ def _judge_constant(facts: Facts) -> Verdict | None:
 
 def _judge_dates(facts: Facts) -> Verdict | None:
     texts = facts.texts
-    if facts.kind not in ("datetime64", "datetime", "date", "timedelta64", "timedelta", "period", "time"):
-        if texts is None or texts.str.fullmatch(_DATE).mean() < 0.9:
-            return None
+    if facts.kind not in _TIMES and (texts is None or texts.str.fullmatch(_DATE).mean() < 0.9):
+        return None
     example = str(facts.known.iloc[0])
     return _drop(
         facts, "date", f"holds dates, such as {example!r}", f"read as {facts.n_distinct} levels without an order",
@@ -72,11 +73,11 @@ def _judge_dates(facts: Facts) -> Verdict | None:
 def _judge_ids(facts: Facts) -> Verdict | None:
     """Whole numbers or short texts that differ in (nearly) every row."""
     n, distinct, named = len(facts.known), facts.n_distinct, says_id(facts.name)
-    if n < _FEW_ROWS or distinct < _UNIQUE * n and not (named and distinct > max(MAX_LEVELS, 0.1 * n)):
+    if n < _FEW_ROWS or (distinct < _UNIQUE * n and not (named and distinct > max(MAX_LEVELS, 0.1 * n))):
         return None
     if facts.numbers is not None:
         steps = np.diff(facts.numbers)
-        counted = bool(len(steps)) and bool((steps == 1).all())
+        counted = float((steps == 1).mean()) >= _UNIQUE
         if not facts.whole or not (counted or named or (distinct == n and (steps > 0).all())):
             return None
         low, high = f"{facts.numbers.min():.0f}", f"{facts.numbers.max():.0f}"

@@ -1,6 +1,7 @@
 """What is to be said of a table as a whole: names, labels, rows that are there twice."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,7 +48,7 @@ def look_at_names(table: pd.DataFrame, header: Sequence[str], *, refused: bool) 
         yield Finding("twice", here, seen, done, way_out, "refused" if refused else "warning"), same
 
 
-def look_at_labels(labels: "pd.Series[object]", label: str, rows: RowNames) -> Iterator[Finding]:
+def look_at_labels(labels: "pd.Series[Any]", label: str, rows: RowNames) -> Iterator[Finding]:
     """Labels that are missing, are no classes, or that hardly any row has."""
     missing = labels.isna().to_numpy()
     if missing.any():

@@ -42,7 +42,7 @@ def short_name(path: Path) -> str:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """The rows of a CSV file with a header (any separator and encoding; may be gzipped), or of an Excel or Parquet file.
+    """The rows of a CSV file with a header (any separator and encoding, maybe gzipped), or of an Excel or Parquet file.
 
     Of an Excel file, the first sheet is read.
     """
