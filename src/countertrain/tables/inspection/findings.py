@@ -58,6 +58,14 @@ class RowNames:
     word: str = "row"
     find_numbers: Callable[[], NDArray[Any] | None] = lambda: None
 
+    def among(self, kept: NDArray[np.bool_]) -> "RowNames":
+        """The names of some of the rows."""
+        if kept.all():
+            return self
+        numbers = self.find_numbers()
+        word, known = (self.word, numbers) if numbers is not None else ("row", np.arange(len(kept)))
+        return RowNames(word, lambda: known[kept])
+
     def say(self, wanted: NDArray[np.bool_], most: int = 3) -> str:
         """`lines 8, 18, 34 and 29,728 more`."""
         places = np.flatnonzero(wanted)

@@ -1,8 +1,8 @@
 """The look at a table: every finding at once, and a schema that deals with them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from countertrain.tables import cells
 from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
 from countertrain.tables.inspection.declared import check_declared
 from countertrain.tables.inspection.facts import Facts
-from countertrain.tables.inspection.findings import REFUSED, Finding, RowNames, Weight, say_count
+from countertrain.tables.inspection.findings import Finding, RowNames, Weight
 from countertrain.tables.inspection.leaks import find_leak
 from countertrain.tables.inspection.proposal import Proposal
 from countertrain.tables.inspection.remarks import (
@@ -21,73 +21,24 @@ from countertrain.tables.inspection.remarks import (
     remark_fixed,
     remark_missing,
 )
+from countertrain.tables.inspection.result import Inspection
 from countertrain.tables.inspection.verdicts import judge_column
-from countertrain.tables.inspection.whole import find_duplicates, look_at_labels, look_at_names, name_apart
+from countertrain.tables.inspection.whole import (
+    MIN_TABLE,
+    find_duplicates,
+    look_at_labels,
+    look_at_names,
+    look_at_size,
+    name_apart,
+)
 from countertrain.tables.labels import code_labels
-from countertrain.tables.schema import Schema, SchemaError
-from countertrain.tables.sentences import say_all
+from countertrain.tables.schema import Schema
 from countertrain.tables.sources.frames import choose_label
 from countertrain.tables.summaries import MAX_LEVELS
 
-__all__ = ["Inspection", "inspect"]
+__all__ = ["inspect"]
 
 _ORDER: dict[Weight, int] = {"refused": 0, "warning": 1, "note": 2}
-_SMALLEST = 10  # rows
-
-
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """What a look at a table has shown."""
-
-    title: str
-    label: str
-    n_rows: int
-    n_columns: int
-    findings: tuple[Finding, ...]
-    """What training refuses first, then what would spoil a model, then what is only said."""
-    proposal: Proposal
-
-    @property
-    def schema(self) -> Schema:
-        """The schema that is proposed: dropping, filling and declaring as the findings say."""
-        return self.proposal.schema
-
-    @property
-    def refused(self) -> tuple[Finding, ...]:
-        """What training would refuse the table for."""
-        return tuple(one for one in self.findings if one.weight == "refused")
-
-    @property
-    def fixed(self) -> tuple[str, ...]:
-        """The columns that people rarely can or should change, by their names."""
-        return tuple(one.column for one in self.findings if one.kind == "fixed" and one.column is not None)
-
-    def refuse(self, sentence: str) -> Self:
-        """The look at a table that is refused for one more reason."""
-        finding = Finding("refused", None, sentence, REFUSED, "correct the table or the schema", "refused")
-        return replace(self, findings=(finding, *self.findings))
-
-    def check(self) -> None:
-        """Refuse a table that cannot be trained on, with all that is in the way."""
-        if self.refused:
-            raise SchemaError(f"{self.title} cannot be trained on: {say_all([f.sentence for f in self.refused])}")
-
-    def to_frame(self) -> pd.DataFrame:
-        """The findings as a table: column, what was seen, what will be done, the way out, and how much it weighs."""
-        return pd.DataFrame(
-            [(f.column, f.seen, f.done, f.way_out, f.weight) for f in self.findings],
-            columns=["column", "seen", "done", "way_out", "weight"],
-        )
-
-    def to_toml(self) -> str:
-        """The proposed schema as a file to edit, with the reason on every line."""
-        return self.proposal.to_toml(
-            [
-                f"What the columns of {self.title} mean, proposed after a look at its {self.n_rows:,} rows.",
-                "Edit it and give it back: countertrain train ... --schema THIS_FILE",
-                f"The label, {self.label!r}, is not part of it.",
-            ]
-        )
 
 
 def inspect(
@@ -108,18 +59,23 @@ def inspect(
     names = [str(name) for name in frame.columns]
     table = frame.set_axis(name_apart(names), axis=1).reset_index(drop=True)
     label = choose_label(title, list(table.columns), label, drop)
-    look = _Look(table.drop(columns=list(drop)), label, rows or RowNames(), dict.fromkeys(drop, "as you asked"))
+    rows = rows or RowNames()
+    found = [*look_at_size(table.drop(columns=list(drop)), label), *look_at_labels(table[label], label, rows)]
+    labelled = table[label].notna().to_numpy()
+    kept = table.drop(columns=list(drop))
+    if labelled.any():  # training leaves out the others
+        kept, rows = kept[labelled].reset_index(drop=True), rows.among(labelled)
+    look = _Look(kept, label, rows, dict.fromkeys(drop, "as you asked"), found)
     twice = len({*names}) < len(names)
-    look.look_at_labels()
     if twice or schema is None:
-        look.look_at_names(header or names, refused=twice)
+        look.look_at_names(table, header or names, refused=twice)
     if schema is None:
         look.infer()
     else:
         look.follow(schema)
     look.say_duplicates()
-    found = tuple(sorted(look.findings, key=lambda one: _ORDER[one.weight]))
-    return Inspection(title, label, len(table), table.shape[1], found, look.propose())
+    findings = tuple(sorted(look.findings, key=lambda one: _ORDER[one.weight]))
+    return Inspection(title, label, len(table), table.shape[1], findings, look.propose())
 
 
 @dataclass
@@ -130,26 +86,17 @@ class _Look:
     label: str
     rows: RowNames
     dropped: dict[str, str]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding]
     columns: dict[str, Column] = field(default_factory=dict)
     reasons: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def look_at_names(self, header: Sequence[str], *, refused: bool) -> None:
+    def look_at_names(self, table: pd.DataFrame, header: Sequence[str], *, refused: bool) -> None:
         """Names that are there twice."""
-        for finding, copy in look_at_names(self.table, header, refused=refused):
-            self.findings.append(finding)
-            if copy and finding.column is not None:
-                self.dropped[finding.column] = finding.seen
-
-    def look_at_labels(self) -> None:
-        """Size and labels."""
-        labels = self.table[self.label]
-        n = int(labels.notna().sum())
-        if n < _SMALLEST or self.table.shape[1] < 2:
-            seen = f"{say_count(n, 'row')} with a label and {say_count(self.table.shape[1], 'column')}"
-            way_out = f"bring at least {_SMALLEST} rows and 2 columns"
-            self.findings.append(Finding("size", None, seen, REFUSED, way_out, "refused"))
-        self.findings += look_at_labels(labels, self.label, self.rows)
+        for finding, copy in look_at_names(table, header, refused=refused):
+            if finding.column is not None and finding.column not in self.dropped:
+                self.findings.append(finding)
+                if copy:
+                    self.dropped[finding.column] = finding.seen
 
     def infer(self) -> None:
         """Judge every column, and propose what to make of it."""
@@ -181,13 +128,9 @@ class _Look:
 
     def _find_leak(self, facts: Facts) -> Finding | None:
         labels = self.table[self.label]
-        known = labels.notna()
-        if not 2 <= labels.nunique() <= MAX_LEVELS or known.sum() < _SMALLEST:
+        if not 2 <= labels.nunique() <= MAX_LEVELS or len(labels) < MIN_TABLE:
             return None
-        codes = code_labels(labels[known])[0]
-        if not known.all():
-            facts = Facts.of(facts.values[known], facts.rows)
-        return find_leak(facts, codes, self.label)
+        return find_leak(facts, code_labels(labels)[0], self.label)
 
     def _settle(self, facts: Facts, column: Column) -> None:
         """Bounds, fill and rare levels from all rows, and whether people may change it."""

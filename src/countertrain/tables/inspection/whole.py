@@ -10,7 +10,10 @@ from countertrain.tables.inspection.findings import REFUSED, Finding, RowNames, 
 from countertrain.tables.summaries import MAX_LEVELS
 from countertrain.words import list_names, plain
 
-__all__ = ["find_duplicates", "look_at_labels", "look_at_names", "name_apart"]
+__all__ = ["MIN_TABLE", "find_duplicates", "look_at_labels", "look_at_names", "look_at_size", "name_apart"]
+
+MIN_TABLE = 10
+"""Rows that a table must have."""
 
 _FEWEST = 5  # rows of a class, for some to be in each split
 _FEW, _SMALL = 50, 0.01  # rows of a class that are few to learn from
@@ -46,6 +49,14 @@ def look_at_names(table: pd.DataFrame, header: Sequence[str], *, refused: bool) 
         if refused:
             way_out = "rename one of them, or drop it, in the file"
         yield Finding("twice", here, seen, done, way_out, "refused" if refused else "warning"), same
+
+
+def look_at_size(table: pd.DataFrame, label: str) -> Iterator[Finding]:
+    """A table that is too small to be split."""
+    n, n_columns = int(table[label].notna().sum()), table.shape[1]
+    if n < MIN_TABLE or n_columns < 2:
+        seen = f"{say_count(n, 'row')} with a label and {say_count(n_columns, 'column')}"
+        yield Finding("size", None, seen, REFUSED, f"bring at least {MIN_TABLE} rows and 2 columns", "refused")
 
 
 def look_at_labels(labels: "pd.Series[Any]", label: str, rows: RowNames) -> Iterator[Finding]:

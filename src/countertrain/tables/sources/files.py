@@ -101,10 +101,9 @@ def _refuse_damaged(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as error:
-        kind = "CSV file with a header"
-        kind = "Parquet file" if _is_parquet(path) else "Excel file" if is_excel(path) else kind
+        kind = "a CSV file with a header" if is_csv(path) else "an Excel file" if is_excel(path) else "a Parquet file"
         why = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"{path} cannot be read as a {kind}: {why}") from error
+        raise ValueError(f"{path} cannot be read as {kind}: {why}") from error
 
 
 def _is_parquet(path: Path) -> bool:
