@@ -7,6 +7,7 @@ small commands are answered at once.
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 
 from countertrain.words import say_mistake
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "main", "plain_warnings", "run"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -104,7 +105,7 @@ def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., 
         from countertrain.training.ranks import joined
 
         torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more are slower
-        with joined() as ranks, _silenced(not ranks.first), download_bar():
+        with joined() as ranks, _silenced(not ranks.first), download_bar(), plain_warnings():
             if ranks.size > 1 and name != "train":
                 raise ValueError("torchrun is for `countertrain train`; start any other command without it")
             return work(**options)
@@ -137,6 +138,18 @@ def _spread(args: Sequence[str]) -> list[str]:
         listing = arg if arg in _LISTS else listing if not arg.startswith("-") else ""
         spread.append(arg)
     return spread
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Whatever did not go well is said in one line, without file and line number."""
+
+    def say(message: Warning | str, *place: object, **more: object) -> None:
+        typer.echo(f"countertrain: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        yield
 
 
 @contextmanager

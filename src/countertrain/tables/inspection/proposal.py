@@ -1,6 +1,5 @@
 """A proposed schema, and the file in which it can be read, edited and given back."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,10 +63,18 @@ def _write(value: Any) -> str:
     if isinstance(value, list | tuple):
         parts = [_write(one) for one in value]
         line = f"[{', '.join(parts)}]"
-        filled = textwrap.wrap(", ".join(part.replace(" ", "\0") for part in parts), _WIDTH, break_long_words=False)
-        lines = [f"    {one.replace(chr(0), ' ')}\n" for one in filled]
-        return line if len(line) <= _WIDTH else "[\n" + "".join(lines) + "]"
+        return line if len(line) <= _WIDTH else "[\n" + "".join(f"    {one}\n" for one in _fill(parts)) + "]"
     return tomli_w.dumps({"value": value}).removeprefix("value = ").rstrip("\n")
+
+
+def _fill(parts: Sequence[str]) -> list[str]:
+    """As many values on a line as fit."""
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + len(part) > _WIDTH:
+            lines.append("")
+        lines[-1] += f"{' ' if lines[-1] else ''}{part},"
+    return lines
 
 
 def _comment(text: str) -> str:
