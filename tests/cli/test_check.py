@@ -117,7 +117,7 @@ def test_a_plain_table_and_a_named_one_go_through(tmp_path: Path, capsys: pytest
     assert run("check", tmp_path / "plain.csv") == 0
     shown = capsys.readouterr().out
     assert shown.startswith("training would go through\n")
-    assert f"next: countertrain train {tmp_path / 'plain.csv'} --label 'decision'" in shown
+    assert f"next: countertrain train {tmp_path / 'plain.csv'} --label decision" in shown
     assert run("check", "loans") == 0
     assert "age" in capsys.readouterr().out
 

@@ -1,5 +1,6 @@
 """A look at a table before training, on the command line."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +81,7 @@ def _print_verdict(look: "Inspection", data: str, schema: Path | None, schema_ou
     from countertrain.cli.console import console
 
     n = len(look.refused)
-    told = f"countertrain train {data} --label {look.label!r}"
+    told = shlex.join(["countertrain", "train", data, "--label", look.label])
     if n:
         reasons = "one reason" if n == 1 else f"{n} reasons"
         console.print(f"training would refuse {look.title} as it is, for {reasons} (✗)", soft_wrap=True)
@@ -92,7 +93,7 @@ def _print_verdict(look: "Inspection", data: str, schema: Path | None, schema_ou
     if schema_out is not None:
         console.print(f"[dim]next: read and edit {schema_out}, then: {told} --schema {schema_out}[/]", soft_wrap=True)
     elif look.findings and schema is None:
-        again = f"countertrain check {data} --label {look.label!r} --schema-out schema.toml"
+        again = shlex.join(["countertrain", "check", data, "--label", look.label, "--schema-out", "schema.toml"])
         console.print(f"[dim]next, for a schema with all that is proposed: {again}[/]", soft_wrap=True)
     elif not n:
         console.print(f"[dim]next: {told}{'' if schema is None else f' --schema {schema}'}[/]", soft_wrap=True)

@@ -1,7 +1,7 @@
 """What training says of a table of one's own before it begins."""
 
+import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from countertrain.runs.settings import Settings
 from countertrain.tables import Inspection
@@ -36,5 +36,5 @@ def describe_look(look: Inspection, settings: Settings) -> Iterator[str]:
 
 
 def _name_command(look: Inspection, settings: Settings) -> str:
-    label = f'"{look.label}"' if " " in look.label else look.label
-    return f"countertrain check {Path(settings.data)} --label {label} --schema-out schema.toml"
+    words = ["countertrain", "check", settings.data, "--label", look.label, "--schema-out", "schema.toml"]
+    return shlex.join(words)
