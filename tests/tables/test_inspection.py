@@ -41,6 +41,7 @@ ODD: dict[str, tuple[Sequence[Any] | Any, str]] = {
     "since": (pd.date_range("2020-01-01", periods=N).strftime("%d.%m.%Y"), "date"),
     "stamp": (pd.date_range("2020-01-01", periods=N), "date"),
     "mixed": (np.where(np.arange(N) % 50 == 3, "unknown", draw.integers(0, 900, N).astype(str)), "mixed"),
+    "salary": ([f"{i:,.2f} €" for i in draw.normal(4_000, 900, N)], "mixed"),
     "branch_code": (draw.choice([101, 204, 333], N), "code"),
     "plz": (draw.integers(10_000, 99_999, N), "code"),
     "grade": (draw.choice([1, 2, 7, 19], N), "code"),
@@ -119,6 +120,17 @@ def test_labels_are_looked_at_too() -> None:
     assert "size" in [one.kind for one in small.refused]
     with pytest.raises(ValueError, match="has no column 'decisio' to predict; did you mean 'decision'"):
         inspect(PEOPLE.assign(decision=DECISION), "decisio")
+
+
+def test_a_table_of_nothing_is_looked_at_all_the_same() -> None:
+    bare = inspect(pd.DataFrame({"a": ["x"] * 20, "y": [0, 1] * 10}), "y")
+    assert [one.kind for one in bare.refused] == ["constant"]
+    with pytest.raises(SchemaError, match="no column is left to learn from"):
+        _ = bare.schema
+    for frame in (pd.DataFrame({"a": [], "y": []}), pd.DataFrame({"a": range(20), "y": [None] * 20})):
+        assert {"size", "label"} <= {one.kind for one in inspect(frame, "y").refused}
+    odd = pd.DataFrame({"a": [[1], [2]] * 10, 7: pd.to_timedelta(range(20), "D"), "y": [0, 1] * 10})
+    assert [(one.column, one.kind) for one in inspect(odd, "y").refused] == [("a", "refused"), ("7", "date")]
 
 
 def test_rows_that_are_there_twice_are_said_unless_by_chance() -> None:
@@ -330,3 +342,15 @@ def test_a_schema_may_say_what_it_drops_but_not_declare_it_too() -> None:
     assert schema.with_columns(a={"unit": "EUR"}).dropped == ("b",)
     with pytest.raises(SchemaError, match="column 'a' is declared and dropped; leave it out of one of the two"):
         Schema(columns=(Numeric(name="a"),), dropped=("a",))
+
+
+def test_the_service_takes_levels_that_are_not_listed_where_they_count_as_one() -> None:
+    pytest.importorskip("fastapi")
+    from pydantic import TypeAdapter, ValidationError
+
+    from countertrain.serve.value_types import value_type
+
+    column = Categorical(name="job", levels=("clerk", "smith"), unseen="other")
+    assert TypeAdapter(value_type(column, {})).validate_python("astronaut") == "astronaut"
+    with pytest.raises(ValidationError):
+        TypeAdapter(value_type(column.model_copy(update={"unseen": "refuse"}), {})).validate_python("astronaut")

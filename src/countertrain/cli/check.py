@@ -44,6 +44,9 @@ def check(
     look = inspect_source(data, label, schema=declared, drop=options.split_names(drop))
     if look.findings:
         console.print(_tabulate(look))
+    if not look.proposal.columns:
+        console.print("no column is left to learn from, so that there is no schema to propose", soft_wrap=True)
+        schema_out = None
     if schema_out is not None:
         write_text(schema_out, look.to_toml())
         console.print(f"schema: {schema_out}, with {_say_proposal(look)}", soft_wrap=True)

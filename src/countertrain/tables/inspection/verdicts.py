@@ -23,6 +23,9 @@ _UNIQUE = 0.95  # share of different values from which on texts are ids, or free
 _WORDS = 4  # in a text, for it to be free text
 _COVERED = 0.5  # of the rows have one of the frequent levels, for a column of many levels to be kept
 _TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "period", "time")
+_AMOUNT = re.compile(
+    r"\s*[€$£]?\s*[-+]?(\d{1,3}([.,' ]\d{3})+|\d+)([.,]\d+)?\s*(€|\$|£|%|EUR|USD|GBP|CHF|kg|km|cm|m)?\s*"
+)
 _DATE = re.compile(
     r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"
     r"|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})|\d{1,2}[ -]?[A-Za-z]{3,9}\.?[ ,-]*\d{2,4})"
@@ -33,7 +36,8 @@ _DATE = re.compile(
 def judge_column(facts: Facts) -> Verdict:
     """The first thing that is wrong with a column as a whole, or else the column as training reads it."""
     judges: tuple[Callable[[Facts], Verdict | None], ...] = (
-        _judge_empty, _judge_constant, _judge_dates, _judge_ids, _judge_mixed, _judge_texts, _judge_levels, _judge_rest,
+        _judge_empty, _judge_constant, _judge_dates, _judge_amounts, _judge_ids, _judge_mixed, _judge_texts,
+        _judge_levels, _judge_rest,
     )  # fmt: skip
     for judge in judges:
         verdict = judge(facts)
@@ -68,6 +72,21 @@ def _judge_dates(facts: Facts) -> Verdict | None:
         facts, "date", f"holds dates, such as {example!r}", f"read as {facts.n_distinct} levels without an order",
         "drop it (proposed), or turn it into a number, such as days since a date",
     )  # fmt: skip
+
+
+def _judge_amounts(facts: Facts) -> Verdict | None:
+    """Numbers that are written for people, with separators or units."""
+    texts = facts.texts
+    if (
+        texts is None
+        or facts.n_distinct <= 2
+        or texts.str.fullmatch(_AMOUNT).mean() < 0.9
+        or _count_numbers(facts) > 0.5
+    ):
+        return None
+    seen = f"holds numbers with separators or units, such as {facts.counts.index[0]!r}"
+    done = f"read as {facts.n_distinct} levels"
+    return _drop(facts, "mixed", seen, done, "write them as plain numbers in the file, or drop it (proposed)")
 
 
 def _judge_ids(facts: Facts) -> Verdict | None:

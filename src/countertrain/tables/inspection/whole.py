@@ -93,11 +93,11 @@ def find_duplicates(table: pd.DataFrame, rows: RowNames) -> Finding | None:
     """Rows that are there more than once, unless a table of so few different values has them by chance."""
     try:
         twice = table.duplicated().to_numpy()
-        distinct = [float(table[name].nunique()) for name in table.columns]
+        distinct = [max(1.0, table[name].nunique()) for name in table.columns]
     except TypeError:  # lists and the like
         return None
     n = int(twice.sum())
-    if n < _OFTEN * len(table) or np.log(distinct).sum() < np.log(_BY_CHANCE) + 2 * np.log(len(table)):
+    if n == 0 or n < _OFTEN * len(table) or np.log(distinct).sum() < np.log(_BY_CHANCE) + 2 * np.log(len(table)):
         return None
     seen = f"{say_count(n, 'row')} ({say_share(n, len(table))}) repeat an earlier one, {rows.say(twice)}"
     done = "kept, so that the same row may be learnt from and tested on"
