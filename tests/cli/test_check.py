@@ -102,6 +102,7 @@ def test_training_says_what_nobody_declared_and_would_spoil_it(
         "... people can rarely change age, sex, and nothing says so: advice may ask for it; --immutable age,sex" in said
     )
     assert "... column 'number': numbers the rows, 0 to 299; learnt from like any other number; drop it" in said
+    assert "... missing values: debt (filled in with the median of the training rows)" in said
     declared = ["--immutable", "age,sex", "--drop", "number"]
     assert run("train", path, "--label", "decision", *declared, *EPOCHS, "--out", tmp_path / "n") == 0
     said = capsys.readouterr().err

@@ -21,10 +21,13 @@ def refuse_table(look: Inspection, settings: Settings) -> None:
 
 
 def describe_look(look: Inspection, settings: Settings) -> Iterator[str]:
-    """A sentence for all that would spoil a model, and one for columns that people can rarely change."""
+    """Sentences on what would spoil a model, on values filled in, and on what people can rarely change."""
     spoiling = [one for one in look.findings if one.weight == "warning"]
     for finding in spoiling:
         yield finding.sentence
+    filled = [f"{one.column} ({one.done})" for one in look.findings if one.kind == "missing" and "fill" in one.done]
+    if filled:
+        yield f"missing values: {list_phrases(filled, 12)}"
     free = [name for name in look.fixed if name not in settings.mutability]
     if free:
         yield (
