@@ -222,6 +222,9 @@ def test_a_declared_schema_is_held_against_the_rows() -> None:
     assert said["debt"].split()[1] == "missing"
     assert said["wealth"].startswith("is in the schema, but not in the table")
     assert any("the schema says nothing of 'income', 'member'" in one.seen for one in seen.findings)
+    without = inspect(frame, "decision", schema=schema, drop=["age", "job"])
+    assert [one.column for one in without.refused] == ["debt", "wealth"]
+    assert without.schema.dropped == ("age", "job", "income", "member")
 
 
 def test_the_proposal_is_read_back_as_it_was_written() -> None:

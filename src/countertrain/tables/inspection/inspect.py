@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from countertrain.tables import cells
-from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
+from countertrain.tables.columns import Column
 from countertrain.tables.inspection.declared import check_declared
 from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import Finding, RowNames, Weight
@@ -22,6 +19,7 @@ from countertrain.tables.inspection.remarks import (
     remark_missing,
 )
 from countertrain.tables.inspection.result import Inspection
+from countertrain.tables.inspection.settling import explain_settings, settle
 from countertrain.tables.inspection.verdicts import judge_column
 from countertrain.tables.inspection.whole import (
     MIN_TABLE,
@@ -133,42 +131,19 @@ class _Look:
         return find_leak(facts, code_labels(labels)[0], self.label)
 
     def _settle(self, facts: Facts, column: Column) -> None:
-        """Bounds, fill and rare levels from all rows, and whether people may change it."""
-        unadvised = (column.rare if isinstance(column, Categorical) else None) or ()
-        if isinstance(column, Categorical):
-            column = column.model_copy(update={"rare": None})
-        name, settled = facts.name, cells.fit(column, facts.values)
-        if isinstance(settled, Categorical):
-            rare = tuple(one for one in settled.labels if one in (*unadvised, *(settled.rare or ())))
-            settled = settled.model_copy(update={"rare": rare})
-        reasons = self.reasons.setdefault(name, {"": _describe(facts, settled)})
-        if isinstance(settled, Categorical) and not settled.rare:
-            settled = settled.model_copy(update={"rare": None})
-        fixed = remark_fixed(name)
+        """Keep the column with all that its rows say, held fixed where its name says so."""
+        settled, fixed = settle(facts, column), remark_fixed(facts.name)
         self._add(fixed)
         if fixed is not None:
             settled = settled.model_copy(update={"mutability": "none"})
-            reasons["mutability"] = f'{fixed.seen}; write "both" to let it change'
-        if facts.missing.any():
-            reasons["missing"] = f"{int(facts.missing.sum()):,} of {len(facts.values):,} values are missing"
-            most = "the median" if isinstance(settled, Numeric) else "the most frequent value"
-            reasons["fill"] = f"{most} of all rows stands for them"
-        for finding in self.findings:
-            key = {"code": "kind", "rare": "unseen", "levels": "unseen", "mixed": "blank"}.get(finding.kind)
-            if finding.column == name and key is not None:
-                reasons[key] = finding.seen
-        if isinstance(settled, Numeric):
-            reasons["lower"] = "the lowest value of all rows: advice goes no further"
-            reasons["upper"] = "the highest value of all rows"
-        if isinstance(settled, Categorical) and settled.rare:
-            reasons["rare"] = "nobody is sent to these: fewer than 1 in 1,000 rows, or as good as missing"
-        self.columns[name] = settled
+        mine = [one for one in self.findings if one.column == facts.name]
+        self.columns[facts.name], self.reasons[facts.name] = settled, explain_settings(facts, settled, mine)
 
     def follow(self, schema: Schema) -> None:
         """Look at the rows by what the schema says of them."""
         table = self.table.drop(columns=self.label)
         self.findings += check_declared(table, schema.drop(list(self.dropped)), self.rows)
-        for column in schema.columns:
+        for column in schema.drop(list(self.dropped)).columns:
             if column.name in table.columns:
                 self._add(self._find_leak(Facts.of(table[column.name], self.rows)))
             self.columns[column.name] = column
@@ -186,18 +161,3 @@ class _Look:
     def _add(self, finding: Finding | None) -> None:
         if finding is not None:
             self.findings.append(finding)
-
-
-def _describe(facts: Facts, column: Column) -> str:
-    """What a column holds, in a few words."""
-    if isinstance(column, Boolean):
-        share = float(np.mean(facts.known == column.values[1])) if len(facts.known) else 0.0
-        return f"{column.values[1]!r} in {100 * share:.0f} % of the rows"
-    if isinstance(column, Categorical):
-        most: Any = facts.counts.index[0]
-        return f"{facts.n_distinct} levels, most often {most!r}"
-    numbers = facts.numbers
-    if numbers is None or not len(numbers):
-        return "numbers"
-    what = "whole numbers" if facts.whole else "numbers"
-    return f"{what}, median {np.median(numbers):,.6g}"
