@@ -14,6 +14,7 @@ from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.inspection import Inspection, inspect
 from countertrain.tables.inspection.findings import RowNames
+from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.dialects import find_lines, read_header
 from countertrain.tables.sources.files import is_csv, is_excel, is_table, read_table, short_name
@@ -132,7 +133,8 @@ def inspect_source(
     if look.refused:
         return look
     try:
-        from_frame(frame, label=look.label, schema=schema, drop=drop, title=title)
+        fit = partial(Encoder.fit, fit_scale=Ranks.fit)  # as training does with a table of one's own
+        from_frame(frame, label=look.label, schema=schema, drop=drop, title=title, fit_encoder=fit)
     except ValueError as error:
         return look.refuse(str(error))
     return look
