@@ -29,6 +29,7 @@ from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
 from countertrain.search.generator import Generator
+from countertrain.tables.cells import as_declared
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import code_labels
 from countertrain.tables.schema import Schema, as_frame, check_names
@@ -176,7 +177,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             table = table.drop(columns=[name for name in settings.drop if name in table])
         encoder = find_encoder(settings.encoder)(self._schema_of(table, settings), table)
         label = _name_of(y, encoder.schema.names)
-        x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
+        with as_declared():
+            x, y = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         settings, rng = self._draw_seeds(settings)
         if self.early_stopping is None and len(y) < fitting.FEWEST_ROWS:
             settings = settings.change(early_stopping=False)

@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Each module adds its commands to `app`, in the order of the help."""
 
+from countertrain.cli import check  # isort: skip
 from countertrain.cli import train  # isort: skip
 from countertrain.cli import models  # isort: skip
 from countertrain.cli import tune  # isort: skip
@@ -7,4 +8,4 @@ from countertrain.cli import sweep  # isort: skip
 from countertrain.cli import data  # isort: skip
 from countertrain.cli.app import app, main
 
-__all__ = ["app", "data", "main", "models", "sweep", "train", "tune"]
+__all__ = ["app", "check", "data", "main", "models", "sweep", "train", "tune"]

@@ -7,6 +7,7 @@ small commands are answered at once.
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 
 from countertrain.words import say_mistake
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "main", "plain_warnings", "run"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,11 +29,12 @@ app = typer.Typer(
 A first tour:
 
   1. the main job, with a report to look at: countertrain demo
-  2. a table of your own: countertrain train FILE --label COLUMN --immutable age --twin --out mine
-  3. what people could change: countertrain explain mine --target CLASS --options 2
-  4. quality, warnings, examples: countertrain report mine
-  5. the paper's moons, five models and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
-  6. how much more plausible they are: countertrain evaluate moons
+  2. a table of your own, looked at: countertrain check FILE --label COLUMN --schema-out schema.toml
+  3. and trained on: countertrain train FILE --label COLUMN --schema schema.toml --twin --out mine
+  4. what people could change: countertrain explain mine --target CLASS --options 2
+  5. quality, warnings, examples: countertrain report mine
+  6. the paper's moons, five models and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
+  7. how much more plausible they are: countertrain evaluate moons
 """,
 )
 
@@ -104,7 +106,7 @@ def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., 
         from countertrain.training.ranks import joined
 
         torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more are slower
-        with joined() as ranks, _silenced(not ranks.first), download_bar():
+        with joined() as ranks, _silenced(not ranks.first), download_bar(), plain_warnings():
             if ranks.size > 1 and name != "train":
                 raise ValueError("torchrun is for `countertrain train`; start any other command without it")
             return work(**options)
@@ -137,6 +139,18 @@ def _spread(args: Sequence[str]) -> list[str]:
         listing = arg if arg in _LISTS else listing if not arg.startswith("-") else ""
         spread.append(arg)
     return spread
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Whatever did not go well is said in one line, without file and line number."""
+
+    def say(message: Warning | str, *place: object, **more: object) -> None:
+        typer.echo(f"countertrain: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        yield
 
 
 @contextmanager

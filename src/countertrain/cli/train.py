@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from countertrain.cli import options
-from countertrain.cli.app import app
+from countertrain.cli.app import app, plain_warnings
 from countertrain.cli.options import collect_settings, parse_seeds
 from countertrain.files import InUseError
 from countertrain.words import list_names, plain
@@ -106,7 +106,7 @@ def train(
     tracked = tracking(find_tracker(track), folder, {f"seed-{seed}": settings for seed in settings.seeds})
     try:
         bars = training_bars([title, f"{settings.data}, conventional twin"], settings.epochs)
-        with _plain_warnings(), bars as (bar, twin_bar), tracked as show:
+        with _every_warning(), bars as (bar, twin_bar), tracked as show:
             run = train_run(
                 settings,
                 folder,
@@ -168,13 +168,8 @@ def _in_words_of_the_command(said: str) -> str:
 
 
 @contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """A training that did not go well is said in one line, without file and line number."""
-
-    def say(message: Warning | str, *place: object, **more: object) -> None:
-        typer.echo(f"countertrain: warning: {message}", err=True)
-
-    with warnings.catch_warnings():
+def _every_warning() -> Iterator[None]:
+    """A training that did not go well is said in a plain line, also where warnings were switched off."""
+    with plain_warnings():
         warnings.simplefilter("default")
-        warnings.showwarning = say
         yield

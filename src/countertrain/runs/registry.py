@@ -26,7 +26,7 @@ from countertrain.search.generators import eccco, generic, revise
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE, fit_vae
-from countertrain.tables import Dataset, load
+from countertrain.tables import Dataset, Inspection, load
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
@@ -108,8 +108,8 @@ def find_maker(kind: str, name: str) -> Callable[..., Any]:
     return makers[name]
 
 
-def load_data(settings: "Settings") -> Dataset:
-    """The rows that settings speak of."""
+def load_data(settings: "Settings", hear: Callable[[Inspection], None] | None = None) -> Dataset:
+    """The rows that settings speak of; `hear` is told what a look at the table of a file has shown."""
     data = load(
         settings.data,
         label=settings.label,
@@ -117,6 +117,7 @@ def load_data(settings: "Settings") -> Dataset:
         schema=read_schema(Path(settings.schema_file)) if settings.schema_file is not None else None,
         drop=settings.drop,
         fit_encoder=find_encoder(settings.encoder),
+        hear=hear,
     )
     check_columns(settings, data)
     return data

@@ -26,11 +26,12 @@ from countertrain.runs.folder import (
     refuse_foreign,
     write_run,
 )
+from countertrain.runs.looking import describe_look, refuse_table
 from countertrain.runs.measure import Training
 from countertrain.runs.registry import declare_mutability, load_data
 from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings, SettingsError, read_settings
-from countertrain.tables import Dataset, catalogue
+from countertrain.tables import Dataset, Inspection, catalogue
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.trainer import Callback
 
@@ -132,7 +133,17 @@ def _load(settings: Settings, *, opening: bool, say: Say) -> Dataset | None:
     if opening and gone:
         say(f"there is no file {gone[0]} any more, so that nothing is compared with it; the finished run is opened")
         return None
-    return declare_mutability(settings, load_data(settings))
+    looks: list[Inspection] = []
+
+    def hear(look: Inspection) -> None:
+        refuse_table(look, settings)
+        looks.append(look)
+
+    data = declare_mutability(settings, load_data(settings, None if opening else hear))
+    for look in looks:
+        for sentence in describe_look(look, settings):
+            say(sentence)
+    return data
 
 
 def _check_begun(folder: Path, settings: Settings, data: Dataset, *, resume: bool) -> None:

@@ -30,7 +30,7 @@ def value_type(column: Column, limits: Mapping[str, tuple[float, float]]) -> Any
         low, high = limits[column.name]
         check = partial(_check_number, column, (low, high))
         shape = {"type": "integer" if column.integer else "number", "minimum": low, "maximum": high}
-    elif isinstance(column, Categorical) and column.unseen == "fill":
+    elif isinstance(column, Categorical) and column.unseen != "refuse":
         check, shape = _check_scalar, {"type": ["string", "number", "boolean"], "examples": list(column.levels)}
     else:
         check, shape = partial(_check_choice, column.levels), {"enum": list(column.levels)}

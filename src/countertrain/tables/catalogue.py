@@ -1,18 +1,23 @@
 """All sources of rows behind one door: data sets by name, files, frames, converted folders, other packages."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
+from countertrain.tables.inspection import Inspection, inspect
+from countertrain.tables.inspection.findings import RowNames
+from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
-from countertrain.tables.sources.files import is_table, read_table, short_name
+from countertrain.tables.sources.dialects import find_lines, read_header
+from countertrain.tables.sources.files import is_csv, is_excel, is_table, read_table, short_name
 from countertrain.tables.sources.folder import open_folder
 from countertrain.tables.sources.frames import breast_cancer, from_frame
 from countertrain.tables.sources.images import digits, mnist
@@ -21,7 +26,7 @@ from countertrain.tables.sources.paper import TABLES, table, table_frame
 from countertrain.tables.sources.synthetic import SYNTHETIC, make
 from countertrain.words import list_names, suggest
 
-__all__ = ["ENTRY_POINTS", "catalogue", "load", "load_frame"]
+__all__ = ["ENTRY_POINTS", "catalogue", "inspect_source", "load", "load_frame"]
 
 ENTRY_POINTS = "countertrain.datasets"
 """The entry points under which other packages offer data sets: callables that take `data_seed` by name."""
@@ -55,11 +60,13 @@ def load(
     schema: Schema | None = None,
     drop: Sequence[str] = (),
     fit_encoder: FitEncoder = Encoder.fit,
+    hear: Callable[[Inspection], None] | None = None,
 ) -> Dataset:
-    """A data set by name, a CSV or Parquet file or a converted folder by path, or a DataFrame.
+    """A data set by name, a CSV, Excel or Parquet file or a converted folder by path, or a DataFrame.
 
     `label` is the column to predict, the last one of a table if left out; `schema` says what the columns of a table
     mean, inferred if left out; the model does not see the columns to `drop`; `fit_encoder` makes numbers of a table.
+    `hear` is told what a look at the table of a file has shown, before anything is made of it.
     """
     options: dict[str, Any] = {"label": label, "data_seed": data_seed, "schema": schema, "drop": drop}
     if isinstance(source, pd.DataFrame):
@@ -67,8 +74,10 @@ def load(
     name, path = str(source), Path(source)
     plugins = {} if name in _LOADERS else _find_plugins()
     if is_table(path) and name not in _LOADERS and name not in plugins and not path.is_dir():
-        title = path.name
-        return from_frame(read_table(path), name=short_name(path), title=title, fit_encoder=fit_encoder, **options)
+        frame = read_table(path)
+        if hear is not None:
+            hear(_inspect_file(path, frame, label=label, schema=schema, drop=drop))
+        return from_frame(frame, name=short_name(path), title=path.name, fit_encoder=fit_encoder, **options)
     given = fit_encoder != Encoder.fit
     own_encoder = (name in _LOADERS and name not in TABLES and name != "loans") or name in plugins
     if given and own_encoder:
@@ -92,6 +101,53 @@ def load(
     known = [*_LOADERS, *plugins]
     there = f"there are {list_names(known, len(known))}, or the path of a CSV or Parquet file"
     raise ValueError(f"unknown data set {name!r}; {suggest(name, known, there)}")
+
+
+def inspect_source(
+    source: str | Path | pd.DataFrame,
+    label: str | None = None,
+    *,
+    schema: Schema | None = None,
+    drop: Sequence[str] = (),
+) -> Inspection:
+    """A look at a table before training, whether it is a DataFrame, a file, or has a name.
+
+    Where nothing stands in the way, the table is made ready for training once, so that nothing is left to be refused.
+    """
+    options: dict[str, Any] = {"label": label, "schema": schema, "drop": drop}
+    if isinstance(source, pd.DataFrame):
+        frame, look, title = source, inspect(source, **options), "the table"
+    elif str(source) in _LOADERS:
+        frame, labels = load_frame(str(source))
+        if label not in (None, labels.name):
+            raise ValueError(f"{source} has the label {str(labels.name)!r}, not {label!r}; leave it out")
+        frame = frame.assign(**{str(labels.name): labels.to_numpy()})
+        title = str(source)
+        look = inspect(frame, str(labels.name), schema=schema, drop=drop, title=title)
+    else:
+        path = Path(source)
+        if path.is_dir():
+            raise ValueError(f"{source} is a folder of converted rows; check the file that it was converted from")
+        frame, title = read_table(path), path.name
+        look = _inspect_file(path, frame, **options)
+    if look.refused:
+        return look
+    try:
+        fit = partial(Encoder.fit, fit_scale=Ranks.fit)  # as training does with a table of one's own
+        from_frame(frame, label=look.label, schema=schema, drop=drop, title=title, fit_encoder=fit)
+    except ValueError as error:
+        return look.refuse(str(error))
+    return look
+
+
+def _inspect_file(path: Path, frame: pd.DataFrame, **options: Any) -> Inspection:
+    """A look at the table of a file, whose rows are called by their lines."""
+    n, header, rows = len(frame), None, RowNames()
+    if is_csv(path):
+        header, rows = read_header(path), RowNames("line", cache(lambda: find_lines(path, n)))
+    elif is_excel(path):
+        rows = RowNames("line", lambda: np.arange(n) + 2)
+    return inspect(frame, title=path.name, header=header, rows=rows, **options)
 
 
 def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:

@@ -1,5 +1,8 @@
 """The values of one column as numbers or places of levels, refused in one sentence where they are neither."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -8,17 +11,32 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_float_dtype, is_integer_dtype
 
-from countertrain.tables.columns import Boolean, Categorical, Numeric
+from countertrain.tables.columns import MISSING, OTHER, Boolean, Categorical, Column, Numeric
 from countertrain.words import list_names, plain
 
-__all__ = ["choose_dtype", "codes", "fit", "keep", "numbers", "restore", "store", "to_series"]
+__all__ = [
+    "UnseenLevelWarning", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "numbers", "read_texts",
+    "restore", "store", "to_series",
+]  # fmt: skip
 
 _RARE = 1e-3  # of the training rows: a level that fewer have is not advised
 
 
+class UnseenLevelWarning(UserWarning):
+    """Rows hold levels that no training row had."""
+
+
+@contextmanager
+def as_declared() -> Iterator[None]:
+    """Nothing is said of levels that are not listed: among training rows, they were left out on purpose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenLevelWarning)
+        yield
+
+
 def numbers(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
     """(n,), with missing values filled in or refused."""
-    found = _as_floats(column.name, values)
+    found = _as_floats(column, values)
     missing = np.isnan(found)
     if missing.any():
         if column.fill is None:
@@ -43,14 +61,34 @@ def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np
         if isinstance(column, Boolean) or column.unseen == "refuse":
             declare = "" if isinstance(column, Boolean) else ", or declare unseen='fill'"
             _refuse(column.name, values, unseen, f"be one of {list_names(levels)}", f"correct it{declare}")
-        found[unseen] = fill
+        if column.unseen == "other":
+            _warn_unseen(column, values[unseen])
+        found[unseen] = len(column.labels) - 1 if column.unseen == "other" else fill
     return found
+
+
+def _warn_unseen(column: Categorical, unseen: "pd.Series[Any]") -> None:
+    odd = [plain(value) for value in unseen.unique() if value != OTHER]
+    if odd:
+        warnings.warn(
+            f"column {column.name!r} holds {list_names(odd, 3)}, not among its levels; counted as {OTHER!r}",
+            UnseenLevelWarning,
+            stacklevel=2,
+        )
+
+
+def bound(column: Column, values: "pd.Series[Any]") -> Column:
+    """The column with the bounds that it leaves open taken from all rows, of whatever split."""
+    if not isinstance(column, Numeric) or None not in (column.lower, column.upper):
+        return column
+    found = _as_floats(column, values)
+    return column.bound(found[~np.isnan(found)])
 
 
 def fit(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> Numeric | Categorical | Boolean:
     """The column with what it leaves open taken from the training rows."""
     if isinstance(column, Numeric):
-        known = _as_floats(column.name, values)
+        known = _as_floats(column, values)
         return column.fit(known[~np.isnan(known)])
     if column.is_complete:
         return column
@@ -71,7 +109,7 @@ def choose_dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:
         if isinstance(own, pd.CategoricalDtype) or (whole and not column.integer):
             return other
     else:
-        other, most = "object", list(column.levels)
+        other, most = "object", [*column.levels, *([OTHER] if OTHER in column.labels else [])]
     try:
         held = pd.Series(most).astype(own)
     except (TypeError, ValueError, OverflowError):
@@ -84,9 +122,13 @@ def to_series(column: Numeric | Categorical | Boolean, places: NDArray[Any], dty
     own: Any = dtype
     if isinstance(column, Numeric):
         return pd.Series(places.astype(np.int64) if column.integer else places).astype(own)
+    known = [*column.levels, *(None if one == MISSING else one for one in column.labels[len(column.levels) :])]
     if dtype == "category":
-        own = pd.CategoricalDtype(list(column.levels), isinstance(column, Categorical) and column.ordered)
-    levels: pd.Series[Any] = pd.Series(column.levels, dtype=own)
+        kept = [level for level in known if level is not None]
+        own = pd.CategoricalDtype(kept, isinstance(column, Categorical) and column.ordered)
+    elif known[-1] is None:  # what lies behind the last level is missing in any type
+        known = known[:-1]
+    levels: pd.Series[Any] = pd.Series(known, dtype=own)
     return levels.reindex(places).reset_index(drop=True)
 
 
@@ -104,7 +146,7 @@ def keep(changed: "pd.Series[Any]", origin: "pd.Series[Any]", stays: NDArray[np.
 def store(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np.float64]:
     """(n,), numbers as they are and levels by their places, NaN where there is neither: all that `fit` looks at."""
     if isinstance(column, Numeric):
-        return _as_floats(column.name, values)
+        return _as_floats(column, values)
     places = _places(column, values)
     return np.where(places < 0, np.nan, places)
 
@@ -117,8 +159,19 @@ def restore(column: Numeric | Categorical | Boolean, stored: NDArray[np.float64]
     return pd.Series(levels[np.nan_to_num(stored, nan=-1).astype(np.intp)], dtype=object)
 
 
-def _as_floats(name: str, values: "pd.Series[Any]") -> NDArray[np.float64]:
+def read_texts(column: Numeric, values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Numbers that came as texts as numbers, and texts that stand for a missing value as missing."""
+    if column.blank is None or pd.api.types.is_numeric_dtype(values.dtype):
+        return values
+    texts = values.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
+    empty = texts.isin(["", *column.blank]) | texts.isna()
+    read = pd.to_numeric(texts.mask(empty), errors="coerce")
+    return texts.where(read.isna() & ~empty, read).infer_objects()
+
+
+def _as_floats(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
     """(n,), NaN where a value is missing."""
+    name, values = column.name, read_texts(column, values)
     if isinstance(values.dtype, pd.CategoricalDtype):
         values = values.astype(object)
     if infer_dtype(values, skipna=True) not in ("integer", "floating", "mixed-integer-float", "boolean", "empty"):

@@ -26,6 +26,7 @@ __all__ = [
     "EXACT",
     "MISSING",
     "MODEL",
+    "OTHER",
     "Boolean",
     "Categorical",
     "Column",
@@ -38,6 +39,8 @@ EXACT = 2.0**49
 """Up to so many steps, a number survives being standardised in float64 and back, to the nearest step."""
 MISSING = "missing"
 """How a missing value is shown where it is a level of its own."""
+OTHER = "any other"
+"""How a level that was never seen is shown where such levels count as one of their own."""
 MODEL = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 """What all columns and the schema have in common."""
 
@@ -67,6 +70,8 @@ class Numeric(BaseModel):
     missing: Literal["refuse", "fill"] = "refuse"
     fill: float | None = None
     """Stands for a missing value; None: the median of the training rows."""
+    blank: tuple[str, ...] | None = None
+    """Texts that stand for a missing value, such as "?", among numbers that may come as texts; None: no texts."""
 
     @field_validator("step")
     @classmethod
@@ -115,8 +120,8 @@ class Numeric(BaseModel):
     def _bounds(self) -> tuple[float, float]:
         return -math.inf if self.lower is None else self.lower, math.inf if self.upper is None else self.upper
 
-    def fit(self, values: NDArray[np.float64]) -> Self:
-        """The column with bounds and fill, where they were left open, from its values in the training rows."""
+    def bound(self, values: NDArray[np.float64]) -> Self:
+        """The column with bounds, where they were left open, from its values."""
         if not len(values):
             raise SchemaError(f"column {self.name!r} has no value in the training rows; drop it")
         low, high = float(values.min()), float(values.max())
@@ -127,7 +132,11 @@ class Numeric(BaseModel):
             "lower": low if self.lower is None else self.lower,
             "upper": high if self.upper is None else self.upper,
         }
-        column = type(self)(**{**self.model_dump(), **bounds})
+        return type(self)(**{**self.model_dump(), **bounds})
+
+    def fit(self, values: NDArray[np.float64]) -> Self:
+        """The column with bounds and fill, where they were left open, from its values in the training rows."""
+        column = self.bound(values)
         if column.is_complete:
             return column
         return column.model_copy(update={"fill": float(column.round_to_step(np.median(values, keepdims=True))[0])})
@@ -181,7 +190,8 @@ class Categorical(BaseModel):
     """
     missing: Literal["refuse", "fill", "level"] = "refuse"
     """'level': missing is a level of its own, which people may leave, but not go to unless a transition says so."""
-    unseen: Literal["refuse", "fill"] = "refuse"
+    unseen: Literal["refuse", "fill", "other"] = "refuse"
+    """'other': levels that are not listed count as one of its own, which people may leave, but never go to."""
     fill: Level | None = None
     """Stands for a missing or unseen value; None: the most frequent level of the training rows."""
 
@@ -195,6 +205,8 @@ class Categorical(BaseModel):
                 self._check_label("transitions", label)
         for label in self.rare or ():
             self._check_label("rare levels", label)
+        if self.unseen == "other" and any(OTHER in ends for ends in (self.transitions or {}).values()):
+            raise ValueError(f"nobody can be told to become {OTHER!r}; leave it out of the transitions")
         return self
 
     def _check_label(self, who: str, label: str) -> None:
@@ -214,8 +226,9 @@ class Categorical(BaseModel):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The levels as texts, and "missing" as the last one where that is a level of its own."""
-        return (*map(str, self.levels), *([MISSING] if self.missing == "level" else []))
+        """The levels as texts, then "missing" and "any other" where these are levels of their own."""
+        missing, other = self.missing == "level", self.unseen == "other"
+        return (*map(str, self.levels), *([MISSING] if missing else []), *([OTHER] if other else []))
 
     def moves(self) -> NDArray[np.bool_]:
         """(L, L), one row and one column a label: row a says where a person at level a may go, or stay."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
+from countertrain.tables import cells
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.labels import code_labels
 from countertrain.tables.schema import Schema, as_frame
@@ -96,7 +97,8 @@ class Dataset:
         if schema is None:
             schema = Schema.infer(rows if isinstance(rows, np.ndarray) else table.drop(columns=list(drop)))
         encoder = fit_encoder(schema.drop(drop), table.iloc[parts[0] if fit_on is None else fit_on])
-        x, targets = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
+        with cells.as_declared():
+            x, targets = encoder.tensor(table), torch.from_numpy(codes)  # (n, D), (n,)
         train, validation, test = (Split(x[part], targets[part]) for part in parts)
         frame = table.iloc[parts[2]].reset_index(drop=True)
         frame[label] = pd.Series([classes[k] for k in codes[parts[2]]], dtype=object).infer_objects()

@@ -14,6 +14,7 @@ from pydantic import BaseModel, model_validator
 from countertrain.tables.columns import (
     MISSING,
     MODEL,
+    OTHER,
     Boolean,
     Categorical,
     Column,
@@ -21,12 +22,13 @@ from countertrain.tables.columns import (
     Numeric,
     Range,
 )
-from countertrain.tables.sentences import SchemaError, in_one_sentence
+from countertrain.tables.sentences import SchemaError, in_one_sentence, say_all
 from countertrain.tables.summaries import MAX_LEVELS, Summary
 from countertrain.words import suggest
 
 __all__ = [
     "MISSING",
+    "OTHER",
     "Boolean",
     "Categorical",
     "Column",
@@ -48,12 +50,17 @@ class Schema(BaseModel):
         __init__ = in_one_sentence
 
     columns: tuple[Column, ...]
+    dropped: tuple[str, ...] | None = None
+    """Columns of the table that the model does not see; any other that is not declared is not seen either."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.columns:
             raise SchemaError("a schema needs at least one column; got none")
         _check_distinct(self.names)
+        both = [name for name in self.dropped or () if name in self.names]
+        if both:
+            raise SchemaError(f"column {both[0]!r} is declared and dropped; leave it out of one of the two")
         return self
 
     @property
@@ -73,7 +80,7 @@ class Schema(BaseModel):
             if isinstance(change, Mapping):
                 change = {"name": name, **change} if "kind" in change else {**old.model_dump(), **change}
             columns[name] = change
-        return type(self)(columns=tuple(columns.values()))
+        return type(self)(columns=tuple(columns.values()), dropped=self.dropped)
 
     @classmethod
     def infer(
@@ -96,7 +103,17 @@ class Schema(BaseModel):
     @classmethod
     def of(cls, summaries: Iterable[Summary]) -> Self:
         """What the summaries of all columns show, whether their rows were read as a whole or part by part."""
-        return cls(columns=tuple(summary.infer() for summary in summaries))
+        columns, refused = [], []
+        for summary in summaries:
+            try:
+                columns.append(summary.infer())
+            except SchemaError as error:
+                refused.append(error)
+        if len(refused) > 1:
+            raise SchemaError(say_all([str(error) for error in refused]))
+        if refused:
+            raise refused[0]
+        return cls(columns=tuple(columns))
 
     def restrict(
         self, *, immutable: Sequence[str] = (), increase: Sequence[str] = (), decrease: Sequence[str] = ()
@@ -112,7 +129,8 @@ class Schema(BaseModel):
 
     def drop(self, names: Collection[str]) -> Self:
         """A schema without some of its columns."""
-        return type(self)(columns=tuple(column for column in self.columns if column.name not in names))
+        kept = tuple(column for column in self.columns if column.name not in names)
+        return type(self)(columns=kept, dropped=self.dropped)
 
     def to_json(self) -> str:
         """The whole schema, to be read by people too."""

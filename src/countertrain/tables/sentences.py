@@ -1,13 +1,13 @@
 """What is wrong with a schema, said in one sentence with the way out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from countertrain.words import first_mistake, say_mistake, suggest
 
-__all__ = ["SchemaError", "in_one_sentence"]
+__all__ = ["SchemaError", "in_one_sentence", "say_all"]
 
 
 class SchemaError(ValueError):
@@ -20,6 +20,14 @@ def in_one_sentence(self: BaseModel, /, **values: Any) -> None:
         BaseModel.__init__(self, **values)
     except ValidationError as error:
         raise SchemaError(_sentence(type(self), values, error)) from error
+
+
+def say_all(sentences: Sequence[str]) -> str:
+    """All that is wrong at once: one sentence as it is, several with numbers."""
+    if len(sentences) == 1:
+        return sentences[0]
+    listed = " ".join(f"({i}) {one}." for i, one in enumerate(sentences, 1))
+    return f"{len(sentences)} things are in the way: {listed}"
 
 
 def _sentence(model: type[BaseModel], values: Mapping[str, Any], error: ValidationError) -> str:

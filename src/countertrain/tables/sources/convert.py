@@ -72,7 +72,8 @@ def convert(
     with write_folder(folder, description) as (rows, labels):
         labels[:] = survey.y[order]
         for part, frame in survey.read(progress, 2):
-            rows[place[part]] = encoder.encode(frame)
+            with cells.as_declared():
+                rows[place[part]] = encoder.encode(frame)
             held_out.append(frame[place[part] >= len(order) - len(splits[2])])
         people = pd.concat(held_out)
         write_rows(folder / "test.csv", people[[*people.columns.drop(label), label]])
@@ -138,6 +139,8 @@ def _fit(
         for part, frame in parts:
             for i, column in enumerate(schema.columns):
                 stored[i, part] = cells.store(column, frame[column.name])
+        bound = [cells.bound(column, cells.restore(column, stored[i])) for i, column in enumerate(schema.columns)]
+        schema = Schema(columns=tuple(bound))
         columns = (cells.restore(column, stored[i][train]) for i, column in enumerate(schema.columns))
         dtypes = [survey.summaries[name].dtype for name in schema.names]
         return Encoder.fit_columns(schema, columns, dtypes, fit_scale=Ranks.fit)

@@ -1,9 +1,7 @@
-"""Tables in files: CSV with any separator, found by itself, and Parquet; read as a whole or part by part."""
+"""Tables in files: CSV with any separator and encoding, found by itself, Excel and Parquet; whole or part by part."""
 
-import csv
-import gzip
 import importlib
-import re
+import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,18 +13,27 @@ import pandas as pd
 
 from countertrain.files import write_text
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.sources.dialects import find_dialect
 
-__all__ = ["is_table", "read_parts", "read_rows", "read_table", "short_name", "write_rows"]
+__all__ = ["is_csv", "is_excel", "is_table", "read_parts", "read_rows", "read_table", "short_name", "write_rows"]
 
-_SEPARATORS = (",", ";", "\t", "|")
-_SAMPLE = 2**16  # characters that are looked at to find out how a file is written
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq")
+_EXCEL = (".xlsx", ".xlsm")
+_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq", *_EXCEL)
 
 
 def is_table(path: Path) -> bool:
     """Whether a path reads like that of a table."""
     return path.suffix.lower() in _SUFFIXES or path.is_file()
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a path is not that of an Excel or Parquet file, so that its rows stand on lines."""
+    return not is_excel(path) and not _is_parquet(path)
+
+
+def is_excel(path: Path) -> bool:
+    """Whether a path reads like that of an Excel file."""
+    return path.suffix.lower() in _EXCEL
 
 
 def short_name(path: Path) -> str:
@@ -35,20 +42,27 @@ def short_name(path: Path) -> str:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """The rows of a CSV file with a header (comma, semicolon, tab or bar; may be gzipped), or of a Parquet file."""
+    """The rows of a CSV file with a header (any separator and encoding, maybe gzipped), or of an Excel or Parquet file.
+
+    Of an Excel file, the first sheet is read.
+    """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file {path}; check the path")
     with _refuse_damaged(path):
         if _is_parquet(path):
             return pd.DataFrame(_import_parquet().read_table(path).to_pandas())
-        return pd.DataFrame(pd.read_csv(path, low_memory=False, **_find_dialect(path)))
+        if is_excel(path):
+            return _read_excel(path)
+        return pd.DataFrame(pd.read_csv(path, low_memory=False, **find_dialect(path)))
 
 
 def read_parts(path: Path, n_rows: int, texts: Collection[str] = ()) -> Iterator[pd.DataFrame]:
     """The rows of such a file, so many at a time; `texts` are columns of a CSV file to be read as texts."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}; check the path")
+    if is_excel(path):
+        raise ValueError(f"{path} is an Excel file, which is read as a whole; save it as CSV or Parquet")
     with _refuse_damaged(path):
         if _is_parquet(path):
             with _import_parquet().ParquetFile(path) as file:
@@ -56,7 +70,7 @@ def read_parts(path: Path, n_rows: int, texts: Collection[str] = ()) -> Iterator
                     yield batch.to_pandas()
         else:
             types: Any = dict.fromkeys(texts, str)
-            dialect = _find_dialect(path)
+            dialect = find_dialect(path)
             with pd.read_csv(path, chunksize=n_rows, dtype=types, low_memory=False, **dialect) as frames:
                 yield from frames
 
@@ -86,10 +100,10 @@ def _refuse_damaged(path: Path) -> Iterator[None]:
     """Whatever is wrong with a file is said in one sentence that names it."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        kind = "Parquet file" if _is_parquet(path) else "CSV file with a header"
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as error:
+        kind = "a CSV file with a header" if is_csv(path) else "an Excel file" if is_excel(path) else "a Parquet file"
         why = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"{path} cannot be read as a {kind}: {why}") from error
+        raise ValueError(f"{path} cannot be read as {kind}: {why}") from error
 
 
 def _is_parquet(path: Path) -> bool:
@@ -103,28 +117,9 @@ def _import_parquet() -> Any:
         raise ValueError("that needs pyarrow; pip install pyarrow, or bring a CSV file") from None
 
 
-def _find_dialect(path: Path) -> dict[str, Any]:
-    """How pandas is to read a CSV file: the separator that cuts most lines into the fields of the header."""
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
-        sample = str(file.read(_SAMPLE))
-    lines = sample.splitlines()
-    lines = lines[:-1] if len(sample) == _SAMPLE and len(lines) > 1 else lines  # the last one may be cut
-    best, tables = ",", {separator: _cut(lines, separator) for separator in _SEPARATORS}
-    if any(len(table[0]) > 1 for table in tables.values() if table):
-        best = max(_SEPARATORS, key=lambda separator: _judge(tables[separator]))
-    comma = best == ";" and any(_DECIMAL_COMMA.fullmatch(cell.strip()) for row in tables[";"][1:] for cell in row)
-    return {"sep": best, "decimal": "," if comma else ".", "encoding": "utf-8-sig"}
-
-
-def _cut(lines: Sequence[str], separator: str) -> list[list[str]]:
+def _read_excel(path: Path) -> pd.DataFrame:
     try:
-        return [row for row in csv.reader(lines, delimiter=separator) if row]
-    except csv.Error:  # what is no text is refused by pandas
-        return []
-
-
-def _judge(table: list[list[str]]) -> tuple[float, int]:
-    """The share of rows with as many fields as the header, and how many that are; nothing where it is only one."""
-    width = len(table[0]) if table else 0
-    return (sum(len(row) == width for row in table) / len(table), width) if width > 1 else (0.0, 0)
+        importlib.import_module("openpyxl")
+    except ImportError:
+        raise ValueError("that needs openpyxl; pip install openpyxl, or bring a CSV file") from None
+    return pd.DataFrame(pd.read_excel(path, engine="openpyxl"))

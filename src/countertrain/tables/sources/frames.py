@@ -5,10 +5,11 @@ from typing import Any
 
 import pandas as pd
 
+from countertrain.tables import cells
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.labels import check_labels, code_labels
-from countertrain.tables.schema import Schema, as_frame, check_names
+from countertrain.tables.schema import Numeric, Schema, as_frame, check_names
 from countertrain.tables.splits import split_rows
 from countertrain.words import suggest
 
@@ -29,7 +30,8 @@ def from_frame(
 ) -> Dataset:
     """A table with a column `label` (its last one if left out); rows without a label are left out, as its title says.
 
-    The schema is inferred from all rows if left out, and the encoder fitted to the training rows.
+    The schema is inferred from all rows if left out, and so are bounds that it leaves open; the encoder is fitted to
+    the training rows.
     """
     table = as_frame(frame)
     label = choose_label(title, list(table.columns), label, drop)
@@ -37,8 +39,11 @@ def from_frame(
     check_size(title, len(labelled), table.shape[1])
     codes, _ = code_labels(labelled[label], classes)
     check_labels(label, title, codes)
+    rows = labelled.drop(columns=label)
+    schema = (Schema.infer(rows.drop(columns=list(drop))) if schema is None else schema).drop(drop)
+    rows, schema = _read_by(schema, rows)
     return Dataset.of(
-        labelled.drop(columns=label),
+        rows,
         labelled[label],
         schema=schema,
         splits=split_rows(codes, data_seed),
@@ -49,6 +54,15 @@ def from_frame(
         drop=drop,
         fit_encoder=fit_encoder,
     )
+
+
+def _read_by(schema: Schema, rows: pd.DataFrame) -> tuple[pd.DataFrame, Schema]:
+    """Numbers that came as texts as numbers, and the schema with bounds of all rows."""
+    check_names(schema.names, rows.columns)
+    texts = [column for column in schema.columns if isinstance(column, Numeric) and column.blank is not None]
+    rows = rows.assign(**{column.name: cells.read_texts(column, rows[column.name]) for column in texts})
+    bound = [cells.bound(column, rows[column.name]) for column in schema.columns]
+    return rows, Schema(columns=tuple(bound), dropped=schema.dropped)
 
 
 def breast_cancer(*, data_seed: int = 42) -> Dataset:

@@ -1,0 +1,98 @@
+"""What the name of a column gives away, in English, German, French, Spanish and Dutch."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+__all__ = ["Hint", "find_hint", "says_code", "says_id", "split_name"]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Why people rarely can, or should, change what a column of that name says."""
+
+    concept: str
+    reason: str
+    nominal: bool = False
+    """Whether numbers in such a column are codes."""
+
+
+_SEX = Hint("sex", "nobody is asked to be of another sex", nominal=True)
+_ORIGIN = Hint("race or ethnicity", "nobody is asked to be of another origin", nominal=True)
+_AGE = Hint("age", "people get older by themselves and never younger")
+_NATION = Hint("nationality", "nobody is asked for another nationality", nominal=True)
+_FAMILY = Hint("marital status", "nobody is asked to marry or to part", nominal=True)
+_CHILDREN = Hint("family", "nobody is asked to have other children or dependents")
+_FAITH = Hint("religion", "nobody is asked for another faith", nominal=True)
+_HEALTH = Hint("disability or health", "nobody is asked to be in better health")
+_PLACE = Hint("where somebody lives", "nobody is asked to move")
+_REGION = Hint("statistics of a region", "no single person can change them")
+_ID = Hint("an id", "it names people and says nothing of them")
+
+_WORDS: dict[Hint, str] = {  # any of these among the words of a name
+    _SEX: """sex gender female male geschlecht weiblich mannlich sexe genre femme homme sexo genero mujer hombre
+        geslacht vrouw""",
+    _ORIGIN: """race ethnicity ethnic ethnie rasse hautfarbe herkunft abstammung ethnique etnia etnico raza
+        etniciteit afkomst herkomst""",
+    _AGE: """age alter lebensalter birth birthdate birthday birthyear dob geburtsdatum geburtsjahr geburtstag naissance
+        edad nacimiento leeftijd geboortedatum geboortejaar senior""",
+    _NATION: """nationality citizenship citizen immigrant foreign foreigner staatsangehorigkeit nationalitat
+        staatsburgerschaft auslander nationalite citoyennete nacionalidad ciudadania nationaliteit""",
+    _FAMILY: """marital married marriage familienstand verheiratet ehestand matrimonial matrimoniale marie conyugal
+        casado casada gehuwd huwelijk spouse ehepartner conjoint conyuge echtgenoot""",
+    _CHILDREN: """dependents dependants children kinder kinderzahl enfants hijos kinderen""",
+    _FAITH: """religion religious faith konfession religionszugehorigkeit bekenntnis religieux confesion religioso
+        religie geloof geloofsovertuiging""",
+    _HEALTH: """disability disabled handicap handicapped behinderung schwerbehindert invalidite discapacidad
+        minusvalia beperking arbeidsongeschikt pregnant pregnancy schwanger""",
+    _PLACE: """zip zipcode postcode postal plz postleitzahl bundesland wohnort codigopostal woonplaats latitude
+        longitude country county""",
+    _REGION: """unemployment arbeitslosenquote arbeitslosigkeit chomage desempleo paro werkloosheid gdp bip pib bbp
+        inflation inflacion inflatie euribor cpi""",
+}
+_NAMES: dict[Hint, str] = {  # a whole name, as its words without what is between them
+    _FAMILY: """relationship relationshipstatus partner maritalstatus etatcivil situationfamiliale estadocivil
+        burgerlijkestaat burgerlijkestand""",
+    _NATION: "nativecountry countryofbirth placeofbirth birthplace geburtsland lieudenaissance geboorteland",
+    _PLACE: "state region province provincia departement gemeente city stadt ville ciudad stad",
+    _REGION: "population empvarrate nremployed consconfidx conspriceidx crimerate",
+}
+_IDS = "id ids uuid guid rowid rowno rownumber recordid unnamed index identifiant matricule identificador"
+_NUMBERED = re.compile(
+    r"(customer|client|account|policy|case|row|record|kunden|konto|vertrags|klant|dossier)(no|nr|num|number|nummer)$"
+)
+_CODES = "code codes zip zipcode postcode postal plz postleitzahl kode cod codigo category kategorie"
+_NOT_OF_PEOPLE = "satisfaction score rating car vehicle auto fahrzeug account konto loan credit"
+_BY_WORD = {word: hint for hint, words in _WORDS.items() for word in words.split()}
+_BY_NAME = {name: hint for hint, names in _NAMES.items() for name in names.split()}
+
+
+def split_name(name: str) -> list[str]:
+    """`MaritalStatus`, `marital-status` and `marital status` as the same words, without accents."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", plain)
+    return re.findall(r"[a-z]+", plain.lower())
+
+
+def find_hint(name: str) -> Hint | None:
+    """Why what this column says should stay as it is; None where its name does not tell."""
+    words = split_name(name)
+    if says_id(name):
+        return _ID
+    if "".join(words) in _BY_NAME:
+        return _BY_NAME["".join(words)]
+    found = next((_BY_WORD[word] for word in words if word in _BY_WORD), None)
+    return None if found in (_AGE, _ORIGIN) and {*_NOT_OF_PEOPLE.split()} & {*words} else found
+
+
+def says_id(name: str) -> bool:
+    """Whether a name says that it is that of ids: `ID`, `customer_id`, `Kundennummer`."""
+    words = split_name(name)
+    if not words:
+        return False
+    return words[-1] in _IDS.split() or words[0] in ("id", "unnamed") or bool(_NUMBERED.search("".join(words)))
+
+
+def says_code(name: str) -> bool:
+    """Whether a name says that its numbers are codes: `branch_code`, `zip`."""
+    return bool({*_CODES.split()} & {*split_name(name)})
