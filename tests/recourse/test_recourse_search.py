@@ -22,6 +22,7 @@ from countertrain.recourse.answer import Recourse
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
+from countertrain.recourse.rendering import name_places
 from countertrain.recourse.search import RecourseSearch, explain
 from countertrain.tables.schema import Numeric, Schema
 from countertrain.tables.sources.paper import TABLES
