@@ -81,7 +81,7 @@ def violations(
         for old, new in zip(before[column.name], after[column.name], strict=True):
             if old is new or old == new or (pd.isna(old) and pd.isna(new)):
                 continue
-            fixed = column.name in immutable or column.mutability == "none"
+            fixed = column.name in immutable or column.mutability == "none" or (pd.isna(old) and not column.fillable)
             fine = _number_may if isinstance(column, Numeric) else _level_may
             if fixed or not fine(column, old, new, allowed):
                 wrong.append(f"{column.name}: {old!r} -> {new!r}")

@@ -217,6 +217,19 @@ def test_options_differ_in_kind_and_each_is_what_it_says(clf: CounterfactualClas
     assert seen == {"fewest changes", "another way", "surest", "cheapest"}
 
 
+def test_what_is_missing_stays_missing_unless_filling_it_in_is_an_action(clf: CounterfactualClassifier) -> None:
+    rows = ROWS[ROWS["debt"].isna() | ROWS["home"].isna()].reset_index(drop=True)
+    fillable = {name: {"fillable": True} for name in ("debt", "home")}
+    encoder = replace(clf.encoder_, schema=clf.encoder_.schema.with_columns(**fillable))
+    filled = {}
+    for name, decider in {"no": clf.decider, "yes": replace(clf.decider, encoder=encoder)}.items():
+        found = explain(decider, rows, options=3, tau=0.9)
+        before, after = found.factual.iloc[found.table.row].reset_index(drop=True), found.table.values
+        filled[name] = int((before[["debt", "home"]].isna() & after[["debt", "home"]].notna()).sum().sum())
+        assert found.table.valid.mean() > 0.8
+    assert filled["no"] == 0 < filled["yes"]
+
+
 def test_who_asks_for_more_is_recommended_the_same(clf: CounterfactualClassifier, found: Recourse) -> None:
     one, three = clf.explain(ROWS).to_frame(), found.to_frame()
     first = three[three["option"] == 1].reset_index(drop=True)
@@ -485,7 +498,7 @@ def _plain(value: Any) -> Any:
 def test_values_lie_on_the_grid_counted_from_zero_within_reach(clf: CounterfactualClassifier) -> None:
     grid = AnswerGrid.of(clf.encoder_)
     origin = torch.from_numpy(clf.encoder_.encode(ROWS))
-    reach = Reach.of(clf.encoder_.constraints(), origin)
+    reach = RecourseSearch.of(clf.decider).keep_unknown(ROWS, Reach.of(clf.encoder_.constraints(), origin))
     wild = reach.project(origin + 3 * torch.randn(origin.shape, dtype=torch.float64))
     for away in (False, True):
         snapped = grid.snap(wild, reach, away=away)

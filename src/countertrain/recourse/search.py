@@ -102,8 +102,12 @@ class RecourseSearch:
         return Request(
             frame[list(encoder.schema.names)].reset_index(drop=True),
             torch.from_numpy(find_targets(target, self.decider.classes, self.decider.decide(origin).numpy())),
-            Reach.of(constraints, origin),
+            self.keep_unknown(frame, Reach.of(constraints, origin)),
         )
+
+    def keep_unknown(self, frame: pd.DataFrame, reach: Reach) -> Reach:
+        """What is missing in people's rows stays missing, unless filling it in is something that they can do."""
+        return reach.pin(torch.from_numpy(self.decider.encoder.find_unknown(frame)))
 
     @torch.no_grad()
     def __call__(
@@ -167,7 +171,7 @@ class RecourseSearch:
         table = self._tabulate(ladder, frame, target, reach, found)
         columns = encoder.schema.columns
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, Reach.of(encoder.constraints(), reach.origin)
+        first, allowed = found[0].attempt, self.keep_unknown(frame, Reach.of(encoder.constraints(), reach.origin))
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))

@@ -67,6 +67,13 @@ def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np
     return found
 
 
+def are_missing(column: Column, values: "pd.Series[Any]") -> NDArray[np.bool_]:
+    """(n,), which cells of a column hold no value."""
+    if isinstance(column, Numeric):
+        return np.isnan(_as_floats(column, values))
+    return values.isna().to_numpy()
+
+
 def _warn_unseen(column: Categorical, unseen: "pd.Series[Any]") -> None:
     odd = [plain(value) for value in unseen.unique() if value != OTHER]
     if odd:

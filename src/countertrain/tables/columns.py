@@ -70,6 +70,8 @@ class Numeric(BaseModel):
     missing: Literal["refuse", "fill"] = "refuse"
     fill: float | None = None
     """Stands for a missing value; None: the median of the training rows."""
+    fillable: bool = False
+    """Whether people can be told to have the value that is missing: that filling it in is something they can do."""
     blank: tuple[str, ...] | None = None
     """Texts that stand for a missing value, such as "?", among numbers that may come as texts; None: no texts."""
 
@@ -189,11 +191,13 @@ class Categorical(BaseModel):
     None: those of fewer than one in 1,000 training rows.
     """
     missing: Literal["refuse", "fill", "level"] = "refuse"
-    """'level': missing is a level of its own, which people may leave, but not go to unless a transition says so."""
+    """'level': missing is a level of its own, to which nobody is sent unless a transition says so."""
     unseen: Literal["refuse", "fill", "other"] = "refuse"
     """'other': levels that are not listed count as one of its own, which people may leave, but never go to."""
     fill: Level | None = None
     """Stands for a missing or unseen value; None: the most frequent level of the training rows."""
+    fillable: bool = False
+    """Whether people can be told to have the value that is missing: that filling it in is something they can do."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -269,6 +273,8 @@ class Boolean(BaseModel):
     missing: Literal["refuse", "fill"] = "refuse"
     fill: Level | None = None
     """Stands for a missing value; None: the more frequent one in the training rows."""
+    fillable: bool = False
+    """Whether people can be told to have the value that is missing: that filling it in is something they can do."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

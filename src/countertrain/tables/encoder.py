@@ -140,6 +140,15 @@ class Encoder:
                 x[np.arange(len(x)), part.start + cells.codes(column, values)] = 1.0
         return x
 
+    def find_unknown(self, frame: pd.DataFrame | NDArray[Any]) -> NDArray[np.bool_]:
+        """(n, D), features of cells that are missing in rows, and that nobody can be told to fill in."""
+        table = _table(self.schema, frame)
+        unknown = np.zeros((len(table), len(self.features)), dtype=bool)
+        for column, part in zip(self.schema.columns, self.slices, strict=True):
+            if column.missing != "refuse" and not column.fillable:
+                unknown[:, part] = cells.are_missing(column, table[column.name])[:, None]
+        return unknown
+
     def decode(self, x: NDArray[Any], origin: pd.DataFrame | NDArray[Any] | None = None) -> pd.DataFrame:
         """Rows (n, D) in a person's own units and types: numbers rounded to their step within their bounds.
 
