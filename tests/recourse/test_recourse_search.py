@@ -212,7 +212,7 @@ def test_options_differ_in_kind_and_each_is_what_it_says(clf: CounterfactualClas
             {change.column for change in one.changes} for one in options if one.kind in ("recommended", "another way")
         ]
         assert all(one - other for i, one in enumerate(ways) for other in ways[i + 1 :])
-        short = f"{len(options)} of 6 options: no further way was found that is another one"
+        short = f"{len(options)} of 6 options: no other way worth telling was found"
         assert explanation.note == (None if len(options) == 6 or not first.valid or not first.changes else short)
     assert seen == {"fewest changes", "another way", "surest", "cheapest"}
 

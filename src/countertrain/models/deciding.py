@@ -11,6 +11,8 @@ from torch.func import functional_call
 from countertrain.models.architectures import Ensemble
 from countertrain.models.population import NotStackableError, Population
 
+_AT_ONCE = 1024  # rows decided on together: what a layer makes of them stays in the cache
+
 __all__ = ["Committee", "as_one", "as_searchable", "logits_of"]
 
 
@@ -31,6 +33,11 @@ class Committee:
     def rows_last(self) -> bool:
         """Whether (1, n, D) inputs should lie in memory as (1, D, n)."""
         return self._population.rows_last
+
+    @property
+    def width(self) -> int:
+        """Numbers that all models together make of a row before their first layer."""
+        return len(self._population) * self._population.width
 
     def __len__(self) -> int:
         return 1
@@ -68,4 +75,5 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     exact = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
     with Population([model]).evaluating(), torch.no_grad():
-        return functional_call(model, exact, (x.double(),))  # type: ignore[no-any-return]  # a module returns Any
+        parts = [functional_call(model, exact, (part.double(),)) for part in x.split(_AT_ONCE)]
+    return torch.cat(parts)

@@ -22,6 +22,7 @@ __all__ = [
     "Weight",
     "as_population",
     "full_precision",
+    "measure_width",
     "member",
     "per_model",
 ]
@@ -108,6 +109,11 @@ class Population:
     def rows_last(self) -> bool:
         """Whether (P, n, D) inputs should lie in memory as (P, D, n): faster for chains of linear layers."""
         return self._chain is not None
+
+    @property
+    def width(self) -> int:
+        """Numbers that `Pieces` make of a row; 0 where there are none."""
+        return max((layer.n_outputs for layer in self._chain or () if isinstance(layer, Pieces)), default=0)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of every model for its own rows."""
@@ -235,6 +241,11 @@ class _Function:
     def evaluating(self) -> Iterator[None]:
         with full_precision():
             yield
+
+
+def measure_width(model: Models) -> int:
+    """How many numbers a row becomes inside of a model before the first layer, as far as the model tells; else 0."""
+    return getattr(model, "width", 0)
 
 
 def as_population(model: Model | Models | Sequence[nn.Module]) -> Models:

@@ -20,14 +20,18 @@ from countertrain.search.state import Memory
 
 __all__ = ["Attempt", "Ladder"]
 
-_REAL_ROWS = (40, 200, 2000)  # tried per person, the next number for whom the one before does not do
-_FINALISTS = 6  # of them, rows of which it is looked at closely how typical they are
+_REAL_ROWS = (40, 200, 2000)  # tried per person; the next number for those not yet helped
+_FINALISTS = 6  # of these, how many are looked at closely
 _ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
 _TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
-_SHORT = 1e6  # what it costs to be short of tau: more than anything
 _SLACK = 1.03  # by which it may be less typical than it was: no trifle is kept for a hair's breadth
 _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
+_TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
+_MOST_REFINED = 5  # numbers that are taken back one by one, at most
+
+Least = tuple[Tensor, Tensor]
+"""What a simpler row must keep, (n,) each: its probability, and how far from real people it may be."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,11 @@ class Ladder:
                 break
             tried = rung(reach[rows], target[rows], best[rows])
             if self.sparse:
-                tried = self.undo_changes(tried, reach[rows], target[rows])
-                every = torch.ones_like(tried.x, dtype=torch.bool)
-                tried = self._move_closer(tried, reach[rows], target[rows], every, _HALVINGS)
+                tried = self._simplify(tried, reach[rows], target[rows])
             best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
-        return self._simplify_more(best, reach, target) if self.sparse else best
+        return self._refine(best, reach, target) if self.sparse else best
 
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
@@ -176,8 +178,13 @@ class Ladder:
         price, places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k)
         who = torch.arange(len(reach)).repeat_interleave(places.shape[1])
         x = reach[who].project(self.reference.x[places.flatten()])
-        short = (self.tau - self.judge(x, target[who]).probability).clamp(min=0).view_as(places)
-        finalists = (price + short * _SHORT).topk(min(_FINALISTS, places.shape[1]), largest=False).indices  # (n, f)
+        seen = self.judge(x, target[who])
+        short = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(places)
+        order = price.argsort(dim=1, stable=True)
+        order = order.gather(
+            1, short.gather(1, order).argsort(dim=1, stable=True)
+        )  # who reach tau first, then by price
+        finalists = order[:, :_FINALISTS]  # (n, f)
         chosen = (torch.arange(len(reach)).unsqueeze(1) * places.shape[1] + finalists).flatten()
         theirs, wanted = reach[who[chosen]], target[who[chosen]]
         tried = self.judge(self.grid.snap(x[chosen], theirs), wanted)
@@ -191,9 +198,11 @@ class Ladder:
         What nobody can change stays different, and makes the row less typical; the rest is what it costs.
         """
         assert self.reference is not None
-        apart, kept = self.reference.measure_distances(reach.origin, among, reach.low == reach.high)  # (m, r) each
-        away = kept / max(self.reference.typical[k], 1e-6) - 1
-        price = (apart - kept) * self.grid.n_columns + _ATYPICAL * away.clamp(min=0)
+        movable = self.grid.sum_by_column((reach.low < reach.high).double()) > 0  # (m, C)
+        apart, kept = self.reference.measure_distances(reach.origin, among, ~movable[:, self.grid.column_of])  # (m, r)
+        price = (apart - kept) * self.grid.n_columns
+        if self.typical:
+            price = price + _ATYPICAL * (kept / self.reference.typical[k] - 1).clamp(min=0)
         found = price.topk(min(n, len(among)), largest=False)
         return found.values.double(), among[found.indices]
 
@@ -219,12 +228,29 @@ class Ladder:
     def _merit(self, attempt: Attempt) -> Tensor:
         return attempt.valid + attempt.probability.clamp(max=self.tau)
 
-    def _move_closer(self, found: Attempt, reach: Reach, target: Tensor, features: Tensor, halvings: int) -> Attempt:
-        """Numbers among some features (n, D) taken back towards the person's own by halving the way.
-
-        As long as the row stays as good, which is looked at after each halving.
-        """
+    def _simplify(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Changes undone, and numbers taken back together, as long as the row stays as good."""
         least = self._least(found, target)
+        found = self.undo_changes(found, reach, target, least)
+        return self._move_closer(found, reach, target, torch.ones_like(found.x, dtype=torch.bool), least, _HALVINGS)
+
+    def _refine(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """The largest changes of numbers taken back one by one; what is a trifle then is undone."""
+        floor, ceiling = least = self._least(found, target)
+        costs = self.grid.costs(found.x, reach.origin) * self.grid.holds_number  # (n, C)
+        order, n_large = costs.argsort(dim=1, descending=True, stable=True), (costs > _TRIFLE).sum(1)
+        for j in range(min(int(n_large.max()), _MOST_REFINED) if len(costs) else 0):
+            rows = (n_large > j).nonzero()[:, 0]
+            features = self.grid.column_of == order[rows, j].unsqueeze(1)
+            mine = floor[rows], ceiling[rows]
+            moved = self._move_closer(found[rows], reach[rows], target[rows], features, mine, _HALVINGS_EACH)
+            found = found.put(rows, moved)
+        return self.undo_changes(found, reach, target, least, most=_TRIFLE)
+
+    def _move_closer(
+        self, found: Attempt, reach: Reach, target: Tensor, features: Tensor, least: Least, halvings: int
+    ) -> Attempt:
+        """Numbers among some features (n, D) taken back towards the person's own by halving the way."""
         way = torch.where(self.grid.number & features, found.x - reach.origin, 0.0)  # (n, D)
         rest = found.x - way
         enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
@@ -236,33 +262,27 @@ class Ladder:
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
-    def _simplify_more(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
-        """Numbers taken back one by one, the largest change first; what is a trifle then is undone."""
-        costs = self.grid.costs(found.x, reach.origin) * self.grid.holds_number  # (n, C)
-        order, n_changed = costs.argsort(dim=1, descending=True, stable=True), (costs > 0).sum(1)
-        for j in range(int(n_changed.max()) if len(costs) else 0):
-            rows = (n_changed > j).nonzero()[:, 0]
-            features = self.grid.column_of == order[rows, j].unsqueeze(1)
-            moved = self._move_closer(found[rows], reach[rows], target[rows], features, _HALVINGS_EACH)
-            found = found.put(rows, moved)
-        return self.undo_changes(found, reach, target)
+    def undo_changes(
+        self, found: Attempt, reach: Reach, target: Tensor, least: Least | None = None, *, most: float = torch.inf
+    ) -> Attempt:
+        """Columns put back one after another, smallest change first, as long as the row stays as good.
 
-    def undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
-        """Columns put back one after another, smallest change first, as long as the row stays as good."""
+        Only those whose change costs at `most` so much.
+        """
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
-        order = costs.masked_fill(costs == 0, torch.inf).argsort(dim=1, stable=True)
-        n_changed = (costs > 0).sum(1)
-        floor, ceiling = self._least(found, target)
-        for j in range(int(n_changed.max()) if len(costs) else 0):
-            rows = (n_changed > j).nonzero()[:, 0]
+        small = (costs > 0) & (costs <= most)
+        order, n_small = costs.masked_fill(~small, torch.inf).argsort(dim=1, stable=True), small.sum(1)
+        floor, ceiling = least or self._least(found, target)
+        for j in range(int(n_small.max()) if len(costs) else 0):
+            rows = (n_small > j).nonzero()[:, 0]
             now = found[rows]
             trial = self.judge(self.put_back(now, reach[rows], order[rows, j]), target[rows])
             as_good = self._is_as_good(trial, now, floor[rows], ceiling[rows], target[rows])
             found = found.put(rows, _choose(as_good, trial, now))
         return found
 
-    def _least(self, found: Attempt, target: Tensor) -> tuple[Tensor, Tensor]:
-        """What simpler rows must keep, (n,) each: probability up to tau; as typical as real people are, or as found."""
+    def _least(self, found: Attempt, target: Tensor) -> Least:
+        """What simpler rows must keep: probability up to tau; as typical as real people are, or as found."""
         return found.probability.clamp(max=self.tau), (_SLACK * self._atypicality(found.x, target)).clamp(min=_TYPICAL)
 
     def _is_as_good(self, trial: Attempt, found: Attempt, floor: Tensor, ceiling: Tensor, target: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ RECOMMENDED = "recommended"
 FEWEST = "fewest changes"
 """The recommended row with every column put back that the model does not need, typical or not."""
 SUREST = "surest"
-"""As much surer as half of what is missing to certainty."""
+"""Half of what is missing to certainty is gained."""
 CHEAPEST = "cheapest"
 """The least cost, typical or not."""
 ANOTHER = "another way"
@@ -56,13 +56,14 @@ class _Further:
 
     def __init__(self, ladder: Ladder, reach: Reach, target: Tensor, wanted: Tensor, first: Attempt) -> None:
         self.ladder, self.reach, self.target, self.first = ladder, reach, target, first
-        self.wanted = wanted.clone()  # (n,) how many more
+        self.wanted = wanted  # (n,) how many more
         self.shown = [first.x]  # (n, D) each; the person's own row where there was none
         self.fewest, self.cost = self._count(first.x, reach)
         self.surest = first.probability
         self.ways = reach  # what is left open by the ways before
         self.last = first  # the last way, by which the next one is another
         self.open = torch.ones_like(first.valid)  # who may have yet another way
+        self.named = {kind: torch.zeros_like(first.valid) for kind in _ORDER}  # who was shown one of that kind
 
     def search(self) -> Iterator[Options]:
         """Kind after kind, for those who want more and for whom it is something new; then yet other ways."""
@@ -82,7 +83,7 @@ class _Further:
         rows = asking.nonzero()[:, 0]
         tried = make[kind](rows)
         new = tried.valid & self._is_new(kind, tried, rows)
-        self._note(rows[new], tried[new])
+        self._note(kind, rows[new], tried[new])
         return Options(kind, rows[new], tried[new])
 
     def _simplify(self, rows: Tensor) -> Attempt:
@@ -116,16 +117,23 @@ class _Further:
         """(m,), whether a row was not shown before, and is what its kind says in comparison with those that were."""
         new = torch.stack([(tried.x != x[rows]).any(1) for x in self.shown]).all(0)
         n_changed, cost = self._count(tried.x, self.reach[rows])
+        fewer, surer = n_changed < self.fewest[rows], tried.probability > self.surest[rows]
+        cheaper = cost < self.cost[rows]
         better = {
-            FEWEST: n_changed < self.fewest[rows],
+            FEWEST: fewer,
             SUREST: tried.probability >= self.surest[rows] + _MUCH_SURER,
             CHEAPEST: cost < _MUCH_CHEAPER * self.cost[rows],
         }
         affordable = cost <= _TOO_DEAR * self._count(self.first.x[rows], self.reach[rows])[1]
+        if kind == ANOTHER:  # a way that leaves out still more would not be cheaper
+            self.open = self.open.index_copy(0, rows, self.open[rows] & affordable)
+        for named, beats in ((FEWEST, fewer), (SUREST, surer), (CHEAPEST, cheaper)):
+            new &= ~(self.named[named][rows] & beats)  # what was said of an option before stays true
         return new & affordable & better.get(kind, torch.ones_like(new))
 
-    def _note(self, rows: Tensor, shown: Attempt) -> None:
+    def _note(self, kind: str, rows: Tensor, shown: Attempt) -> None:
         n_changed, cost = self._count(shown.x, self.reach[rows])
+        self.named[kind][rows] = True
         self.wanted[rows] -= 1
         self.shown.append(self.reach.origin.index_copy(0, rows, shown.x))
         self.fewest = self.fewest.index_copy(0, rows, torch.minimum(self.fewest[rows], n_changed))

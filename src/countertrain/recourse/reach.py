@@ -127,7 +127,7 @@ class AnswerGrid:
         return self.sum_by_column(self.number.double().unsqueeze(0))[0] > 0
 
     def costs(self, x: Tensor, origin: Tensor) -> Tensor:
-        """Cost of each table column (n, C): standard deviations for a number, 1 for another level."""
+        """Cost of each table column (n, C): the way on its scale for a number, 1 for another level."""
         return self.sum_by_column((x - origin).abs() * self.weight)
 
     def sum_by_column(self, values: Tensor) -> Tensor:

@@ -35,7 +35,12 @@ def give_reasons(
         if options.valid[i] and not options.costs[i].any():
             reasons[i] = f"already {plain(labels[row])!r}"
         elif options.valid[i]:
-            how = f"held back by {limited[row]}" if limited.get(row) else f"stopped after {ladder.n_steps} steps"
+            first = options.number[i] == 1  # what held back the first option need not hold back another one
+            how = (
+                f"held back by {limited[row]}"
+                if first and limited.get(row)
+                else f"stopped after {ladder.n_steps} steps"
+            )
             reasons[i] = f"{how} at probability {p:.3f}, short of {ladder.tau:g}"
         else:
             cause = blocked.get(row) or f"no counterfactual found within {ladder.n_steps} steps"
@@ -49,7 +54,7 @@ def note_shortages(options: OptionTable, asked: NDArray[np.int64]) -> NDArray[np
     counts = np.bincount(options.row[options.valid & options.costs.any(1)], minlength=len(asked))
     remarks = np.full(len(asked), None, dtype=object)
     for row in np.flatnonzero((counts > 0) & (counts < asked)):
-        remarks[row] = f"{counts[row]} of {asked[row]} options: no further way was found that is another one"
+        remarks[row] = f"{counts[row]} of {asked[row]} options: no other way worth telling was found"
     return remarks
 
 

@@ -12,7 +12,8 @@ __all__ = ["Plausibility", "Reference"]
 
 _ROWS = 2000  # real rows per class, at most: more would hardly change the distances
 _SPACING_ROWS = 500  # of these, rows whose own distance to the others is measured
-_SAMPLE, _NEIGHBOURS = 1000, 5  # real rows per class, and the nearest of them by which a row is typical or not
+_SAMPLE, _NEIGHBOURS = 500, 5  # real rows per class, and the nearest of them by which a row is typical or not
+_LEAST = 0.1  # cost that people who are all alike are taken to be apart
 _BLOCK = 1000  # rows compared with all real ones at once
 
 
@@ -85,7 +86,7 @@ class Reference:
             mine, among = (target == k).nonzero()[:, 0], self.of_class(k)[:_SAMPLE]
             if len(among) > _NEIGHBOURS:
                 distances, _ = self.find_nearest(x[mine], among, _NEIGHBOURS)
-                away[mine] = distances.double().mean(1) / max(self.typical[k], 1e-6)
+                away[mine] = distances.double().mean(1) / self.typical[k]
         return away
 
     def measure_plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
@@ -108,11 +109,11 @@ class Reference:
 def _measure_spacing(x: Tensor, grid: AnswerGrid) -> tuple[Tensor, float]:
     """Distance of some rows to the nearest other one, ascending, and the median of that to several others."""
     if len(x) < 2:
-        return x.new_empty(0), 0.0
+        return x.new_empty(0), _LEAST / grid.n_columns
     n = min(_NEIGHBOURS + 1, len(x))
     own_and_others = _measure_distances(x[:_SPACING_ROWS], x, grid).topk(n, largest=False).values  # own: 0
     fewer = _measure_distances(x[:_SPACING_ROWS], x[:_SAMPLE], grid).topk(n, largest=False).values
-    return own_and_others[:, 1].sort().values, float(fewer[:, 1:].mean(1).median())
+    return own_and_others[:, 1].sort().values, max(float(fewer[:, 1:].mean(1).median()), _LEAST / grid.n_columns)
 
 
 def _measure_distances(x: Tensor, real: Tensor, grid: AnswerGrid, features: Tensor | None = None) -> Tensor:

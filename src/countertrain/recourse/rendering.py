@@ -79,7 +79,7 @@ def _list_outcomes(explanation: "Explanation") -> list[tuple[str, list[str]]]:
     probabilities = [explanation.probability, *(option.probability for option in options)]
     kinds = [option.kind for option in options] if len(options) > 1 else [""]
     return [
-        ("what it is", ["", *kinds]),
+        ("kind", ["", *kinds]),
         (f"probability of {explanation.target}", [f"{p:.2f}" for p in probabilities]),
         ("decision changes", ["", *("yes" if option.valid else "no" for option in options)]),
         ("cost", ["", *(f"{option.cost:.2f}" for option in options)]),

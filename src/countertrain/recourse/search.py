@@ -102,7 +102,7 @@ class RecourseSearch:
         return Request(
             frame[list(encoder.schema.names)].reset_index(drop=True),
             torch.from_numpy(find_targets(target, self.decider.classes, self.decider.decide(origin).numpy())),
-            self.keep_unknown(frame, Reach.of(constraints, origin)),
+            Reach.of(constraints, origin),
         )
 
     def keep_unknown(self, frame: pd.DataFrame, reach: Reach) -> Reach:
@@ -129,7 +129,7 @@ class RecourseSearch:
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
         frame = pd.concat([request.frame for request in requests], ignore_index=True)
         target = torch.cat([request.target for request in requests])
-        reach = Reach.join([request.reach for request in requests])
+        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
         asked = torch.as_tensor(options)
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
 from countertrain.models.kernels import add_at_label, choose, compiled, materialise, pick_label, rows_last, zero_nan
-from countertrain.models.population import Model, Models, Weight, as_population, member, per_model
+from countertrain.models.population import Model, Models, Weight, as_population, measure_width, member, per_model
 from countertrain.search.checks import check_search, check_targets, wrong_logits
 from countertrain.search.losses import cross_entropy, energy, log_probabilities
 from countertrain.search.penalties import CrossEntropy
@@ -93,7 +93,8 @@ class Generator:
         if constraints is not None:
             constraints = constraints.for_shape(factual.shape[2:])
         budget = _BUDGET_COMPILED if self.compiled else _BUDGET
-        rows = max(1, budget // (len(factual) * max(factual.shape[2:].numel(), 32)))
+        width = max(factual.shape[2:].numel(), 32, measure_width(population))
+        rows = max(1, budget // (len(factual) * width))
         with population.evaluating(), torch.no_grad():
             if target.numel():
                 check_targets(population, factual, target)

@@ -82,7 +82,6 @@ class Desk:
             self._narrow(reach, question, part)
             target[part] = torch.from_numpy(find_targets(question.target, self.decider.classes, target[part].numpy()))
         options = [question.options for question in questions for _ in question.rows]
-        reach = self.search.keep_unknown(frame, reach)
         found = self.search([Request(frame, target, reach)], options=options, tau=self.tau, n_steps=self.n_steps)[0]
         return [
             _EXPLANATIONS(ExplainAnswer([self._finish(found[i], i - part.start) for i in range(part.start, part.stop)]))

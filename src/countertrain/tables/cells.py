@@ -15,8 +15,8 @@ from countertrain.tables.columns import MISSING, OTHER, Boolean, Categorical, Co
 from countertrain.words import list_names, plain
 
 __all__ = [
-    "UnseenLevelWarning", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "numbers", "read_texts",
-    "restore", "store", "to_series",
+    "UnseenLevelWarning", "are_missing", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "numbers",
+    "read_texts", "restore", "store", "to_series",
 ]  # fmt: skip
 
 _RARE = 1e-3  # of the training rows: a level that fewer have is not advised

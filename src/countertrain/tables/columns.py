@@ -33,6 +33,7 @@ __all__ = [
     "Level",
     "Numeric",
     "Range",
+    "keeps_missing",
 ]
 
 EXACT = 2.0**49
@@ -98,6 +99,7 @@ class Numeric(BaseModel):
                 )
         if self.fill is not None and self.missing != "fill":
             raise ValueError("a value to fill in needs missing='fill'")
+        _check_fillable(self.fillable, self.missing)
         return self
 
     @property
@@ -202,6 +204,7 @@ class Categorical(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_levels(self.levels, self.labels, self.fill, (self.missing, self.unseen))
+        _check_fillable(self.fillable, self.missing)
         if self.mutability in ("increase", "decrease") and not self.ordered:
             raise ValueError(f"mutability {self.mutability!r} needs levels in an order; declare ordered=True")
         for start, ends in (self.transitions or {}).items():
@@ -209,7 +212,8 @@ class Categorical(BaseModel):
                 self._check_label("transitions", label)
         for label in self.rare or ():
             self._check_label("rare levels", label)
-        if self.unseen == "other" and any(OTHER in ends for ends in (self.transitions or {}).values()):
+        led = (end for start, ends in (self.transitions or {}).items() for end in ends if end != start)
+        if self.unseen == "other" and OTHER in led:
             raise ValueError(f"nobody can be told to become {OTHER!r}; leave it out of the transitions")
         return self
 
@@ -279,6 +283,7 @@ class Boolean(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_levels(self.levels, self.labels, self.fill, (self.missing,))
+        _check_fillable(self.fillable, self.missing)
         return self
 
     @property
@@ -306,6 +311,17 @@ class Boolean(BaseModel):
 
 
 Column = Annotated[Numeric | Categorical | Boolean, Field(discriminator="kind")]
+
+
+def keeps_missing(column: "Numeric | Categorical | Boolean") -> bool:
+    """Whether a missing value stays missing in advice: nobody says that people can fill it in, or leave that level."""
+    leaves = isinstance(column, Categorical) and MISSING in (column.transitions or {})
+    return column.missing != "refuse" and not column.fillable and not leaves
+
+
+def _check_fillable(fillable: bool, missing: str) -> None:
+    if fillable and missing == "refuse":
+        raise ValueError("fillable needs values that may be missing; declare missing='fill' or, for levels, 'level'")
 
 
 def _check_levels(levels: Sequence[Level], labels: Sequence[str], fill: Level | None, policies: Sequence[str]) -> None:

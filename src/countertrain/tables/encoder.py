@@ -15,6 +15,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
+from countertrain.tables.columns import keeps_missing
 from countertrain.tables.scales import UNSCALED, FeatureScales, Ranks, Scale, Standard, scale_from_dict
 from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Range, Schema, as_frame, check_names
 
@@ -145,7 +146,7 @@ class Encoder:
         table = _table(self.schema, frame)
         unknown = np.zeros((len(table), len(self.features)), dtype=bool)
         for column, part in zip(self.schema.columns, self.slices, strict=True):
-            if column.missing != "refuse" and not column.fillable:
+            if keeps_missing(column):
                 unknown[:, part] = cells.are_missing(column, table[column.name])[:, None]
         return unknown
 

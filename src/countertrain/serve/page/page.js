@@ -349,7 +349,7 @@ async function showAnswer(answer) {
   byId("status").textContent = n === 0 ? "No way was found." : n === 1 ? "One way was found." : `${n} ways were found.`;
   byId("options").replaceChildren(...answer.options.map((option, i) => makeOptionCard(option, i + 1, answer)));
   byId("cost").textContent = `Cost adds up the changes: ${state.form.cost[chosenModel()]}.`;
-  if (answer.note && n) byId("status").textContent += " No further one was found that is another one.";
+  if (answer.note && n) byId("status").textContent += " No other way worth telling was found.";
   await drawPicture(answer);
   byId("results-title").focus({ preventScroll: true });
   byId("results").scrollIntoView({ block: "start" });
