@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from countertrain.estimator import CounterfactualClassifier
-from countertrain.recourse import search
+from countertrain.recourse import options, search
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import AnswerGrid, Reach
@@ -196,24 +196,24 @@ def test_options_differ_in_kind_and_each_is_what_it_says(clf: CounterfactualClas
     assert {len(explanation.options) for explanation in found} >= {2, 3, 4}
     seen = set()
     for explanation in found:
-        first, *others = options = explanation.options
+        first, *others = shown = explanation.options
         assert first.kind == "recommended"
-        assert len({str(option.values) for option in options}) == len(options)
-        for i, option in enumerate(others, 1):
-            before = options[:i]
+        assert len({str(option.values) for option in shown}) == len(shown)
+        for option in others:
             seen.add(option.kind)
+            rest = [one for one in shown if one is not option]
             if option.kind == "fewest changes":
-                assert len(option.changes) < min(len(one.changes) for one in before)
+                assert len(option.changes) <= min(len(one.changes) for one in rest)
             elif option.kind == "surest":
-                assert option.probability > max(one.probability for one in before)
+                assert option.probability >= max(one.probability for one in rest) - 1e-6
             elif option.kind == "cheapest":
-                assert option.cost < min(one.cost for one in before)
+                assert option.cost <= min(one.cost for one in rest) + 1e-6
         ways = [
-            {change.column for change in one.changes} for one in options if one.kind in ("recommended", "another way")
+            {change.column for change in one.changes} for one in shown if one.kind in ("recommended", "another way")
         ]
         assert all(one - other for i, one in enumerate(ways) for other in ways[i + 1 :])
-        short = f"{len(options)} of 6 options: no other way worth telling was found"
-        assert explanation.note == (None if len(options) == 6 or not first.valid or not first.changes else short)
+        short = f"{len(shown)} of 6 options: no other way worth telling was found"
+        assert explanation.note == (None if len(shown) == 6 or not first.valid or not first.changes else short)
     assert seen == {"fewest changes", "another way", "surest", "cheapest"}
 
 
@@ -228,6 +228,34 @@ def test_what_is_missing_stays_missing_unless_filling_it_in_is_an_action(clf: Co
         filled[name] = int((before[["debt", "home"]].isna() & after[["debt", "home"]].notna()).sum().sum())
         assert found.table.valid.mean() > 0.8
     assert filled["no"] == 0 < filled["yes"]
+
+
+def test_a_level_called_missing_may_be_left_where_a_transition_says_so(clf: CounterfactualClassifier) -> None:
+    rows = ROWS[ROWS["home"].isna()].reset_index(drop=True)
+    ways = {"missing": ("own",), "rent": ("own",)}
+    schema = clf.encoder_.schema.with_columns(home={"transitions": ways})
+    told = explain(replace(clf.decider, encoder=replace(clf.encoder_, schema=schema)), rows, tau=0.9).table.values
+    assert set(told["home"].dropna()) == {"own"}
+
+
+def test_each_person_may_ask_for_another_number_of_options(clf: CounterfactualClassifier, found: Recourse) -> None:
+    engine = RecourseSearch.of(clf.decider)
+    asked = [1 + i % 3 for i in range(len(ROWS))]
+    (together,) = engine([engine.request(ROWS)], options=asked)
+    counts = [min(len(explanation.options), n) for explanation, n in zip(found, asked, strict=True)]
+    assert [len(explanation.options) for explanation in together] == counts
+    for one, other, n in zip(together, found, counts, strict=True):
+        assert [option.kind for option in one.options] == [option.kind for option in other.options[:n]]
+
+
+def test_no_option_costs_many_times_what_is_recommended(found: Recourse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dearest(recourse: Recourse) -> float:
+        valid = [[o.cost for o in one.options] for one in recourse if one.options[0].valid and one.options[0].cost]
+        return max(max(costs) / costs[0] for costs in valid)
+
+    assert dearest(found) <= 3
+    monkeypatch.setattr(options, "_TOO_DEAR", torch.inf)
+    assert dearest(classifier().explain(ROWS, options=6)) > 3
 
 
 def test_who_asks_for_more_is_recommended_the_same(clf: CounterfactualClassifier, found: Recourse) -> None:

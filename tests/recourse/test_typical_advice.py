@@ -122,3 +122,31 @@ def test_who_is_not_helped_by_the_likeliest_real_people_is_shown_more_of_them(mo
         helped[tried] = option.table.valid.tolist()
     assert helped == {(40,): [False, True], (40, 200, 2000): [True, True]}
     assert option.table.values["gain"][0] > 3 >= option.table.values["gain"][1]
+
+
+def test_distances_are_those_of_a_plain_loop_in_all_columns_and_in_some() -> None:
+    clf = classifier()
+    reference = RecourseSearch.of(clf.decider).reference
+    assert reference is not None
+    x, among = torch.from_numpy(clf.encoder_.encode(ROWS[:12])), torch.arange(0, 40, 3)
+    some = torch.rand(12, x.shape[1], generator=torch.Generator().manual_seed(0)) < 0.5
+    columns = torch.zeros(12, reference.grid.n_columns, dtype=torch.bool)
+    columns[:, ::2] = some[:, : columns[:, ::2].shape[1]]
+    features = columns[:, reference.grid.column_of]
+    apart, within = reference.measure_distances(x, among, features)
+    for i in range(12):
+        for j, place in enumerate(among.tolist()):
+            costs = reference.grid.costs(x[i : i + 1], reference.x[place : place + 1])[0]
+            assert float(apart[i, j]) == pytest.approx(float(costs.mean()), abs=1e-5)
+            mine = float(costs[columns[i]].sum()) / reference.grid.n_columns
+            assert float(within[i, j]) == pytest.approx(mine, abs=1e-5)
+    assert columns.any()
+    assert not columns.all()
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.3, 0.75])
+def test_real_people_whom_the_model_would_not_accept_are_not_followed_for_a_low_tau(tau: float) -> None:
+    clf = classifier("bl", 3)
+    refused = ROWS[clf.predict(ROWS) == "refused"].reset_index(drop=True)
+    found = clf.explain(refused, "special", tau=tau)
+    assert found.table.valid.mean() > 0.9
