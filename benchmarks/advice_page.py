@@ -108,7 +108,7 @@ def plot_curves(records: pd.DataFrame) -> Figure:
     for ax, table in zip(axes, tables, strict=False):
         mine = records[records["table"] == table]
         for method, cell in mine.groupby("method", sort=False):
-            cell = cell[cell["tau"].isin([0.5, 0.6, 0.75, 0.85, 0.9, 0.95])]
+            cell = cell[cell["tau"].isin([0.5, 0.6, 0.75, 0.85, 0.9, 0.95]) & (cell["n"] > 0)]  # nobody, nothing held
             curve = cell.groupby("tau")[["cost", "whole panel"]].mean()
             wide = 2.4 if method == OURS else 1.2
             colour = _COLOURS.get(str(method), _GREY)
