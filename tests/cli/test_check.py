@@ -46,7 +46,7 @@ def ugly(tmp_path: Path) -> Path:
 def test_from_an_ugly_file_to_a_model_with_one_look(
     ugly: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("countertrain.cli.console.console._width", 200)
     schema, model = ugly.with_name("schema.toml"), ugly.with_name("m")
     assert run("check", ugly, "--label", "decision", "--schema-out", schema) == 2
     shown = capsys.readouterr().out
@@ -147,7 +147,7 @@ def test_mistakes_are_answered_in_one_line(
 def test_whatever_else_training_refuses_is_found_by_trying(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setattr("countertrain.cli.console.console._width", 250)
     rows, decision = loans(100)
     rows.loc[3, "income"] = 1e300
     rows.assign(decision=decision).to_csv(tmp_path / "large.csv", index=False)
