@@ -1,11 +1,13 @@
 """Models that decide together say as one population what they say one by one."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from countertrain.models.architectures import Ensemble, linear, mlp, piecewise
-from countertrain.models.deciding import Committee, as_searchable, logits_of
+from countertrain.models.deciding import Committee, as_one, as_searchable, logits_of
 from countertrain.search.generators import generic
 from countertrain.search.rules import SGD
 
@@ -37,3 +39,10 @@ def test_models_that_cannot_be_stacked_stay_an_ensemble_and_one_model_stays_itse
     assert as_searchable(mixed) is mixed
     one = mlp(3, 2)
     assert as_searchable(one) is one
+
+
+def test_many_rows_are_decided_on_in_parts_as_all_at_once() -> None:
+    models = [piecewise(3, 2, seed=seed) for seed in (0, 1)]
+    x = torch.randn(2500, 3, generator=torch.Generator().manual_seed(0))
+    whole = copy.deepcopy(as_one(models)).double()(x.double())
+    torch.testing.assert_close(logits_of(as_one(models), x), whole, rtol=1e-10, atol=1e-10)
