@@ -122,6 +122,8 @@ def test_who_is_not_helped_by_the_likeliest_real_people_is_shown_more_of_them(mo
         helped[tried] = option.table.valid.tolist()
     assert helped == {(40,): [False, True], (40, 200, 2000): [True, True]}
     assert option.table.values["gain"][0] > 3 >= option.table.values["gain"][1]
+    low = explain(decider, _person(0.0, 0), "yes", tau=0.1)  # which rows that are refused have, too
+    assert low.table.valid.all()
 
 
 def test_distances_are_those_of_a_plain_loop_in_all_columns_and_in_some() -> None:
@@ -142,11 +144,3 @@ def test_distances_are_those_of_a_plain_loop_in_all_columns_and_in_some() -> Non
             assert float(within[i, j]) == pytest.approx(mine, abs=1e-5)
     assert columns.any()
     assert not columns.all()
-
-
-@pytest.mark.parametrize("tau", [0.1, 0.3, 0.75])
-def test_real_people_whom_the_model_would_not_accept_are_not_followed_for_a_low_tau(tau: float) -> None:
-    clf = classifier("bl", 3)
-    refused = ROWS[clf.predict(ROWS) == "refused"].reset_index(drop=True)
-    found = clf.explain(refused, "special", tau=tau)
-    assert found.table.valid.mean() > 0.9
