@@ -5,6 +5,9 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 
+# Some virtual machines offer AMX and do not let anybody use it: bfloat16 products would end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
 import pytest
 import torch
 from hypothesis import settings

@@ -7,7 +7,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from countertrain.models.kernels import append_pieces
 from countertrain.models.layers import blank
 
 __all__ = ["Ensemble", "Initialisation", "Pieces", "lenet", "linear", "mlp", "piecewise"]
@@ -46,6 +48,7 @@ class Pieces(nn.Module):
 
     slope: Tensor  # (T, 1)
     shift: Tensor  # (T, 1)
+    edges: Tensor  # (T + 1,)
     numbers: Tensor  # (R,) places of the numbers among the features
 
     def __init__(self, n_features: int, numbers: Sequence[int], n_pieces: int = 16) -> None:
@@ -56,7 +59,7 @@ class Pieces(nn.Module):
         edges = torch.special.ndtri(torch.arange(1, n_pieces, dtype=torch.float64) / n_pieces)  # (T - 1,)
         edges = torch.cat([edges[:1] - 1, edges, edges[-1:] + 1])
         slope = (1 / edges.diff()).float().unsqueeze(-1)
-        buffers = {"slope": slope, "shift": -edges[:-1].float().unsqueeze(-1) * slope}
+        buffers = {"slope": slope, "shift": -edges[:-1].float().unsqueeze(-1) * slope, "edges": edges.float()}
         for name, tensor in {**buffers, "numbers": torch.tensor(list(numbers), dtype=torch.int64)}.items():
             self.register_buffer(name, tensor, persistent=False)
 
@@ -71,9 +74,18 @@ class Pieces(nn.Module):
 
     def rows_last(self, h: Tensor) -> Tensor:
         """The same for (..., D, n): (..., D + R T, n)."""
-        mine = h[..., self.numbers, :].unsqueeze(-2)  # (..., R, 1, n)
-        pieces = torch.addcmul(self.shift, mine, self.slope).clamp(0, 1)  # (..., R, T, n)
-        return torch.cat([h, pieces.flatten(-3, -2)], dim=-2)
+        return append_pieces(h, h[..., self.numbers, :], self.shift, self.slope)
+
+    def pull_back(self, by_out: Tensor, h: Tensor) -> Tensor:
+        """The derivative by h (..., D, n) of what has the derivative `by_out` by what came out (..., D + R T, n).
+
+        A number moves on one piece only; at an edge on the one that begins there (autograd would add up both).
+        """
+        parts = by_out[..., self.n_features :, :].unflatten(-2, (len(self.numbers), self.n_pieces))  # (..., R, T, n)
+        place = torch.bucketize(h[..., self.numbers, :], self.edges, right=True)  # (..., R, n), 0 and T + 1 outside
+        by_piece = parts.gather(-2, (place - 1).clamp_(0, self.n_pieces - 1).unsqueeze(-2)).squeeze(-2)
+        slope = functional.pad(self.slope.squeeze(-1), (1, 1))[place]
+        return by_out[..., : self.n_features, :].index_add(-2, self.numbers, by_piece.mul_(slope))
 
     def extra_repr(self) -> str:
         """What makes it this one."""

@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 
 from countertrain.models.architectures import Ensemble
 from countertrain.models.population import NotStackableError, Population
+from countertrain.models.traces import Trace
 
 _AT_ONCE = 1024  # rows decided on together: what a layer makes of them stays in the cache
 
@@ -48,6 +50,12 @@ class Committee:
         log_p = self._population(x.expand(size, *x.shape[1:])).log_softmax(-1)  # (P, n, K)
         return log_p.logsumexp(0, keepdim=True) - math.log(size)
 
+    def trace(self, x: Tensor) -> "_CommitteeTrace | None":
+        """The same, ready for derivatives by the rows; None where only autograd knows them."""
+        size = len(self._population)
+        seen = self._population.trace(x.expand(size, *x.shape[1:]))
+        return None if seen is None else _CommitteeTrace(seen)
+
     def trainable(self) -> list[Tensor]:
         """Nothing: it decides and does not learn."""
         return []
@@ -55,6 +63,22 @@ class Committee:
     def evaluating(self) -> AbstractContextManager[None]:
         """All models as they decide inside."""
         return self._population.evaluating()
+
+
+class _CommitteeTrace:
+    """What a committee said of rows (1, n, D), and the derivative of that."""
+
+    def __init__(self, seen: Trace) -> None:
+        self._seen = seen
+        self._log_p = functional.log_softmax(seen.logits.transpose(1, 2), dim=1)  # (P, K, n)
+        self._log_sum = self._log_p.logsumexp(0, keepdim=True)  # (1, K, n)
+        self.logits = (self._log_sum - math.log(len(self._log_p))).transpose(1, 2)  # (1, n, K)
+
+    def by_rows(self, by_logits: Tensor) -> Tensor:
+        """The derivative by the rows, (1, n, D): each model has its share in the probability of each class."""
+        by_log_p = by_logits * (self._log_p - self._log_sum).exp()  # (P, K, n)
+        by_own = torch.addcmul(by_log_p, self._log_p.exp(), by_log_p.sum(1, keepdim=True), value=-1)
+        return self._seen.by_rows(by_own).sum(0, keepdim=True)
 
 
 def as_searchable(model: nn.Module) -> nn.Module | Committee:

@@ -14,6 +14,7 @@ from torch import Tensor
 __all__ = [
     "CompilerError",
     "add_at_label",
+    "append_pieces",
     "choose",
     "compile_seconds",
     "compiled",
@@ -26,6 +27,8 @@ __all__ = [
     "multiply_rows_last",
     "pick_label",
     "rows_last",
+    "take_step",
+    "writes_out",
     "zero_nan",
 ]
 
@@ -83,6 +86,11 @@ def compile_seconds() -> float:
     return float(torch._dynamo.utils.calculate_time_spent()["total_wall_time"])
 
 
+def writes_out(x: Tensor) -> bool:
+    """Whether derivatives at rows x are written out here: a compiler makes its own, and autocast its own casts."""
+    return not (torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
+
+
 def materialise(x: Tensor) -> Tensor:
     """x itself, for no gradient to pass; compiled code stores it here, where else each reader would work it out anew.
 
@@ -122,6 +130,19 @@ def _multiply_thin(weight: Tensor, h: Tensor) -> Tensor:
     if n_in <= n_out:
         return reduce(torch.add, [weight[:, :, i, None] * h[:, None, i] for i in range(n_in)])
     return torch.stack([(weight[:, i, :, None] * h).sum(1) for i in range(n_out)], dim=1)
+
+
+def append_pieces(h: Tensor, numbers: Tensor, shift: Tensor, slope: Tensor) -> Tensor:
+    """h (..., D, n), then shift + slope * numbers between 0 and 1 for R numbers (..., R, n) and T pieces, (T, 1)."""
+    numbers = numbers.unsqueeze(-2)  # (..., R, 1, n)
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return torch.cat([h, torch.addcmul(shift, numbers, slope).clamp(0, 1).flatten(-3, -2)], dim=-2)
+    n_features, (n_numbers, _, n) = h.shape[-2], numbers.shape[-3:]
+    out = h.new_empty(*h.shape[:-2], n_features + n_numbers * len(slope), n)  # written once, and in its place
+    out[..., :n_features, :] = h
+    pieces = out[..., n_features:, :].unflatten(-2, (n_numbers, len(slope)))
+    torch.addcmul(shift, numbers, slope, out=pieces).clamp_(0, 1)
+    return out
 
 
 def pick_label(values: Tensor, label: Tensor) -> Tensor:
@@ -171,7 +192,67 @@ def lay_out_like(parameter: Tensor, value: Tensor) -> Tensor:
 def fused_adam(parameters: Iterable[Tensor], *, lr: float) -> torch.optim.Optimizer:
     """Adam as one kernel, where every parameter fills its piece of memory; a view with gaps is none of its business."""
     parameters = list(parameters)
+    _spare_the_compiler()
     return torch.optim.Adam(parameters, lr=lr, fused=all(_is_dense(p) for p in parameters))
+
+
+def take_step(optimizer: torch.optim.Optimizer) -> None:
+    """A step of the optimiser; a fused Adam makes it at a tenth of the overhead, and without torch's compiler."""
+    if not _is_plain_adam(optimizer):
+        optimizer.step()
+        return
+    group = optimizer.param_groups[0]
+    parameters = [p for p in group["params"] if p.grad is not None]
+    moments = [optimizer.state[p] or _begin_moments(optimizer, p) for p in parameters]
+    steps, means, squares = ([each[name] for each in moments] for name in ("step", "exp_avg", "exp_avg_sq"))
+    with torch.no_grad():
+        torch._foreach_add_(steps, 1)
+        torch._fused_adam_(
+            parameters,
+            [p.grad for p in parameters],
+            means,
+            squares,
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=group["maximize"],
+        )
+
+
+def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it is Adam as `fused_adam` makes it, and nobody watches its steps: neither hooks nor a schedule."""
+    if type(optimizer) is not torch.optim.Adam or "step" in vars(optimizer) or len(optimizer.param_groups) != 1:
+        return False
+    group = optimizer.param_groups[0]
+    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks, *_global_hooks())
+    return bool(group["fused"]) and group["params"][0].device.type == "cpu" and not group["amsgrad"] and not any(hooks)
+
+
+def _global_hooks() -> tuple[Any, Any]:
+    from torch.optim import optimizer
+
+    return optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+
+
+def _begin_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """What Adam remembers of a parameter before its first step."""
+    moments = {"step": torch.zeros(()), **{name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}}
+    optimizer.state[parameter] = moments
+    return moments
+
+
+@cache
+def _spare_the_compiler() -> None:
+    """Whatever makes an optimiser imports torch's compiler (seconds), to tell it to keep out; nobody compiles here."""
+    for name in ("add_param_group", "state_dict", "load_state_dict", "zero_grad"):
+        method = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
+        if method is not None and not hasattr(method, "__dynamo_disable"):
+            setattr(method, "__dynamo_disable", method)  # what torch looks for first
 
 
 def _is_dense(x: Tensor) -> bool:

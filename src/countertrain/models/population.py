@@ -12,7 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from countertrain.models.architectures import Pieces
-from countertrain.models.kernels import multiply_rows_last
+from countertrain.models.kernels import writes_out
+from countertrain.models.traces import ChainTrace, find_chain, is_hooked
 
 __all__ = [
     "Model",
@@ -32,11 +33,6 @@ Model = Callable[[Tensor], Tensor]
 
 Weight = float | Sequence[float] | Tensor
 """A number for all models, a sequence with one number per model, or a tensor that broadcasts to (P, n)."""
-
-_ELEMENTWISE = (
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus,
-    nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Identity,
-)  # fmt: skip
 
 
 @runtime_checkable
@@ -82,7 +78,8 @@ class Population:
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self.modules = tuple(modules)
-        self._chain = _chain(self.modules[0])
+        self._chain = find_chain(self.modules[0])
+        self._overwrites = any(getattr(layer, "inplace", False) for layer in self._chain or ())
         self._running = list(self.modules[0].modules())  # the layers that a call looks at: of the others, only weights
         self.batch_dependent = any(isinstance(m, _BatchNorm) for m in self.modules[0].modules())
         if len(self.modules) == 1:
@@ -118,10 +115,17 @@ class Population:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of every model for its own rows."""
         if self._chain is not None and x.ndim == 3:
-            return self._run_chain(x)
+            return ChainTrace(self._chain, self.parameters, len(self), x).logits
         if len(self.modules) == 1:
             return self.modules[0](x[0]).unsqueeze(0)  # type: ignore[no-any-return]  # a module returns Any
         return self._run_vmap(x)
+
+    def trace(self, x: Tensor) -> ChainTrace | None:
+        """A pass over rows x (P, n, D) whose derivatives are written out; None where only autograd knows them."""
+        if self._chain is None or x.ndim != 3 or not writes_out(x) or self._overwrites:
+            return None
+        with torch.no_grad():
+            return ChainTrace(self._chain, self.parameters, len(self), x)
 
     def trainable(self) -> list[Tensor]:
         """The parameters that an optimiser should move."""
@@ -146,25 +150,6 @@ class Population:
         """The layers that a call looks at in training mode inside; afterwards each is as it was."""
         with _mode(self._running, training=True):
             yield
-
-    def _run_chain(self, x: Tensor) -> Tensor:
-        """Linear layers as (P, out, in) @ (P, in, n): no copy and no narrow matrix product."""
-        assert self._chain is not None
-        h = x.transpose(-1, -2)  # (P, D, n)
-        for layer in self._chain:
-            if isinstance(layer, Pieces):
-                h = layer.rows_last(h)
-                continue
-            if isinstance(layer, nn.Module):
-                h = layer(h)
-                continue
-            weight, bias = (self.parameters[name] if name else None for name in layer)
-            assert weight is not None
-            if len(self.modules) == 1:
-                weight = weight.unsqueeze(0)
-            column = None if bias is None else bias.view(len(self.modules), -1, 1)
-            h = multiply_rows_last(weight, column, h)
-        return h.transpose(-1, -2)
 
     def _run_vmap(self, x: Tensor) -> Tensor:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -278,35 +263,6 @@ def member(weight: Weight, i: int) -> float | Tensor:
     return weight[i] if isinstance(weight, Sequence) else weight
 
 
-def _chain(module: nn.Module) -> list[nn.Module | tuple[str, str | None]] | None:
-    """The module as a chain of linear layers (names of weight and bias) and activations, if it is one."""
-    chain: list[nn.Module | tuple[str, str | None]] = []
-
-    def visit(prefix: str, layer: nn.Module) -> bool:
-        if _hooked(layer):
-            return False
-        if type(layer) is nn.Sequential:
-            return all(child is not None and visit(f"{prefix}{name}.", child) for name, child in layer._modules.items())
-        if type(layer) is nn.Linear:
-            chain.append((f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None))
-            return True
-        if type(layer) in _ELEMENTWISE or type(layer) is Pieces:
-            chain.append(layer)
-            return True
-        return False
-
-    names = {name for name, _ in module.named_parameters()}
-    if not visit("", module) or not names:
-        return None
-    used = [name for layer in chain if isinstance(layer, tuple) for name in layer if name]
-    return chain if set(used) == names and len(used) == len(names) else None  # tied weights: a plain call
-
-
-def _hooked(layer: nn.Module) -> bool:
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks)
-
-
 def _check_stackable(modules: Sequence[nn.Module]) -> None:
     """Refuse models that could not get in a population what they would get alone."""
     _check_separate(modules)
@@ -316,7 +272,7 @@ def _check_stackable(modules: Sequence[nn.Module]) -> None:
             raise NotStackableError(f"{type(layer).__name__} draws from the global random stream")
         if isinstance(layer, _BatchNorm):
             raise NotStackableError(f"{type(layer).__name__} keeps statistics of its batches")
-        if _hooked(layer):
+        if is_hooked(layer):
             raise NotStackableError(f"{type(layer).__name__} has hooks, which see one model at a time")
     if len(list(first.named_parameters(remove_duplicate=False))) != len(list(first.named_parameters())):
         raise NotStackableError("it has tied weights")

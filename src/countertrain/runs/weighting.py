@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from countertrain.tables import Dataset
-from countertrain.training.ct import CounterfactualMethod, advloss, cross_with_teacher, teach, yloss
-from countertrain.training.method import Method, Term, TermState, needs
+from countertrain.training.ct import CounterfactualMethod, advloss, by_teacher, cross_with_teacher, teach, yloss
+from countertrain.training.method import BlockSlopes, Method, Term, TermState, needs
 from countertrain.words import suggest
 
 if TYPE_CHECKING:
@@ -55,12 +56,16 @@ def weight_classes(objective: Method, weight: Tensor) -> Method:
 def weight_term(term: Term, weight: Tensor) -> Term:
     """The term with each row weighted by its class, (K,), where it is a loss against true classes or a teacher's."""
     if term is teach:
-        return needs("x_ce")(lambda state: cross_with_teacher(state, weight))
+        by_weighted = partial(by_teacher, weight=weight)
+        return needs("x_ce", slopes=by_weighted)(lambda state: cross_with_teacher(state, weight))
     block = "x" if term is yloss else "x_ae" if term is advloss else None
     if block is None:
         return term
 
-    @needs(block)
+    def by_weight(state: TermState) -> dict[str, BlockSlopes]:
+        return {block: BlockSlopes(by_loss=weight[state[block].label] * state[block].share)}
+
+    @needs(block, slopes=by_weight)
     def weighted(state: TermState) -> Tensor:
         rows = state[block]
         return (weight[rows.label] * rows.loss).mean(-1)

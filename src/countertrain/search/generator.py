@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from countertrain.constraints import Constraints
 from countertrain.models.kernels import add_at_label, choose, compiled, materialise, pick_label, rows_last, zero_nan
 from countertrain.models.population import Model, Models, Weight, as_population, measure_width, member, per_model
+from countertrain.models.traces import trace
 from countertrain.search.checks import check_search, check_targets, wrong_logits
 from countertrain.search.losses import cross_entropy, energy, log_probabilities
 from countertrain.search.penalties import CrossEntropy
@@ -214,14 +215,12 @@ class Generator:
     def _advance(self, population: Models, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
         for k in range(first, first + n) if isinstance(first, int) else [first + i for i in range(n)]:
-            with torch.enable_grad():
-                x = pool.x.detach().requires_grad_()
-                logits = population(x)  # (P, n, K)
-            if logits.shape[:2] != pool.target.shape or logits.ndim != 3:
-                raise wrong_logits(logits, pool.target)
-            state = pool.state(materialise(logits.detach()), k, self.n_steps)
+            seen = trace(population, pool.x)
+            if seen.logits.shape[:2] != pool.target.shape or seen.logits.ndim != 3:
+                raise wrong_logits(seen.logits, pool.target)
+            state = pool.state(materialise(seen.logits), k, self.n_steps)
             by_logits, by_x = self._slopes(pool.weights, state)
-            (grad,) = torch.autograd.grad(logits, x, materialise(by_logits).transpose(1, 2))
+            grad = seen.by_rows(materialise(by_logits))
             for weight, slopes in by_x:
                 grad = _add(grad, weight, slopes)
             pool = pool.look(pick_label(state.log_p, pool.target).neg(), state.change)

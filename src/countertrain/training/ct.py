@@ -14,7 +14,7 @@ from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
 from countertrain.search.state import Counterfactuals
-from countertrain.training.method import Blocks, Session, Task, Terms, TermState, blocks_needed, needs
+from countertrain.training.method import Blocks, BlockSlopes, Session, Task, Terms, TermState, blocks_needed, needs
 from countertrain.training.ranks import unshared
 from countertrain.training.teaching import Lesson, Teacher
 from countertrain.words import suggest
@@ -25,6 +25,7 @@ __all__ = [
     "Immature",
     "Pairs",
     "advloss",
+    "by_teacher",
     "cross_with_teacher",
     "default_n_ce",
     "div",
@@ -39,25 +40,35 @@ BLOCKS = ("x", "x_ae", "x_ce", "x_plus")
 """Real rows, nascent counterfactuals, mature ones, and their neighbours."""
 
 
-@needs("x")
+@needs("x", slopes=lambda state: {"x": BlockSlopes(by_loss=state["x"].share)})
 def yloss(state: TermState) -> Tensor:
     """Classification loss on the real rows."""
     return state["x"].loss.mean(-1)
 
 
-@needs("x_ce", "x_plus")
+def _by_divergence(state: TermState) -> dict[str, BlockSlopes]:
+    share = state["x_ce"].share
+    return {"x_plus": BlockSlopes(by_energy=share), "x_ce": BlockSlopes(by_energy=-share)}
+
+
+@needs("x_ce", "x_plus", slopes=_by_divergence)
 def div(state: TermState) -> Tensor:
     """Contrastive divergence, Eq. (div): energy of the neighbours less that of the counterfactuals."""
     return state["x_ce"].mean(state["x_plus"].energy - state["x_ce"].energy)
 
 
-@needs("x_ce", "x_plus")
+def _by_size(state: TermState) -> dict[str, BlockSlopes]:
+    twice = 2 * state["x_ce"].share
+    return {name: BlockSlopes(by_energy=twice * state[name].energy) for name in ("x_plus", "x_ce")}
+
+
+@needs("x_ce", "x_plus", slopes=_by_size)
 def ridge(state: TermState) -> Tensor:
     """Size of both energies, Eq. (ridge): keeps the divergence from running away."""
     return state["x_ce"].mean(state["x_plus"].energy.square() + state["x_ce"].energy.square())
 
 
-@needs("x_ae")
+@needs("x_ae", slopes=lambda state: {"x_ae": BlockSlopes(by_loss=state["x_ae"].share)})
 def advloss(state: TermState) -> Tensor:
     """Adversarial loss, Eq. (adv): nascent counterfactuals keep the true label of their factual."""
     return state["x_ae"].loss.mean(-1)
@@ -65,16 +76,26 @@ def advloss(state: TermState) -> Tensor:
 
 def cross_with_teacher(state: TermState, weight: Tensor | None = None) -> Tensor:
     """Cross-entropy with what the teacher says, (P,); as it would be had the classes weighed otherwise (K,)."""
+    return -(_lesson(state, weight) * state["x_ce"].log_p).sum(-1).mean(-1)
+
+
+def by_teacher(state: TermState, weight: Tensor | None = None) -> dict[str, BlockSlopes]:
+    """The derivatives of `cross_with_teacher`."""
+    taught = _lesson(state, weight)  # (P, m, K)
+    return {"x_ce": BlockSlopes(by_log_p=taught / -taught.shape[1])}
+
+
+def _lesson(state: TermState, weight: Tensor | None) -> Tensor:
     taught = state["x_ce"].taught
     if taught is None:
         raise ValueError("the term 'teach' needs a teacher; give the method one: teacher=...")
-    if weight is not None:
-        taught = taught * weight
-        taught = taught / taught.sum(-1, keepdim=True)
-    return -(taught * state["x_ce"].logits.log_softmax(-1)).sum(-1).mean(-1)
+    if weight is None:
+        return taught
+    taught = taught * weight
+    return taught / taught.sum(-1, keepdim=True)
 
 
-@needs("x_ce")
+@needs("x_ce", slopes=by_teacher)
 def teach(state: TermState) -> Tensor:
     """Cross-entropy between a teacher's probabilities and the model's, where the model's own advice ends.
 

@@ -124,7 +124,7 @@ class CounterfactualLoss:
         self.session.before_epoch(self.model, self.epoch, n_batches)
         self.epoch += 1
 
-    def slopes(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
+    def slopes(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
         """Total and terms (P,) by name, and the derivatives by the trainable parameters, for rows (P, b, *shape)."""
         if torch.is_autocast_enabled(x.device.type):
             torch.clear_autocast_cache()

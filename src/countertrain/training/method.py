@@ -1,21 +1,23 @@
 """A training method as a value: which rows are made beside a mini-batch, and which terms look at them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from countertrain.constraints import Constraints
-from countertrain.models.kernels import join_rows
-from countertrain.models.population import Models, Weight, per_model
-from countertrain.search.losses import cross_entropy, energy
+from countertrain.models.kernels import add_at_label, join_rows, pick_label
+from countertrain.models.population import Models, Population, Weight, per_model
+from countertrain.search.losses import energy, log_probabilities
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.sampler import Sampler
 
 __all__ = [
     "Block",
+    "BlockSlopes",
     "Blocks",
     "Method",
     "Session",
@@ -51,14 +53,24 @@ class Blocks:
 class _Pass:
     """The logits of one forward pass, with losses and energies of all rows once somebody asks."""
 
-    def __init__(self, x: Tensor, logits: Tensor, label: Tensor) -> None:
-        self.x, self.logits, self.label = x, logits, label
+    def __init__(self, x: Tensor, more: Tensor | None, logits: Tensor, label: Tensor) -> None:
+        self._x, self._more, self.logits, self.label = x, more, logits, label
+        self._log_p: Tensor | None = None
         self._loss: Tensor | None = None
         self._energy: Tensor | None = None
 
+    def x(self) -> Tensor:
+        return self._x if self._more is None else torch.cat([self._x, self._more], dim=1)
+
+    def log_p(self) -> Tensor:
+        """(P, K, n)."""
+        if self._log_p is None:
+            self._log_p = log_probabilities(self.logits)
+        return self._log_p
+
     def loss(self) -> Tensor:
         if self._loss is None:
-            self._loss = cross_entropy(self.logits, self.label)
+            self._loss = -pick_label(self.log_p(), self.label)
         return self._loss
 
     def energy(self) -> Tensor:
@@ -73,7 +85,7 @@ class Block:
     def __init__(
         self, seen: _Pass, part: slice | None, counted: Tensor | None = None, taught: Tensor | None = None
     ) -> None:
-        self._seen, self._part, self._counted = seen, part, counted  # part: None for all rows of the pass
+        self.seen, self.part, self._counted = seen, part, counted  # part: None for all rows of the pass
         self.taught = taught
         """Probabilities (P, m, K) that a teacher gives them; None where there is none."""
         self._loss: Tensor | None = None
@@ -82,30 +94,35 @@ class Block:
     @property
     def x(self) -> Tensor:
         """The rows, (P, m, *shape)."""
-        return self._take(self._seen.x)
+        return self._take(self.seen.x())
 
     @property
     def label(self) -> Tensor:
         """Their classes, (P, m): true ones, or targets."""
-        return self._take(self._seen.label)
+        return self._take(self.seen.label)
 
     @property
     def logits(self) -> Tensor:
         """(P, m, K)."""
-        return self._take(self._seen.logits)
+        return self._take(self.seen.logits)
+
+    @property
+    def log_p(self) -> Tensor:
+        """Logarithm of the probability of each class, (P, m, K)."""
+        return self._take(self.seen.log_p().transpose(1, 2))
 
     @property
     def loss(self) -> Tensor:
         """Cross-entropy of the labels, (P, m)."""
         if self._loss is None:
-            self._loss = self._take(self._seen.loss())
+            self._loss = self._take(self.seen.loss())
         return self._loss
 
     @property
     def energy(self) -> Tensor:
         """Energy of the labels, (P, m)."""
         if self._energy is None:
-            self._energy = self._take(self._seen.energy())
+            self._energy = self._take(self.seen.energy())
         return self._energy
 
     def mean(self, values: Tensor) -> Tensor:
@@ -114,8 +131,15 @@ class Block:
             return values.mean(-1)
         return torch.where(self._counted, values, 0.0).sum(-1) / self._counted.sum(-1).clamp(min=1)
 
+    @property
+    def share(self) -> float | Tensor:
+        """How much each row weighs in a `mean`: the same for all, or (P, m)."""
+        if self._counted is None:
+            return 1 / self.label.shape[1]
+        return self._counted.to(self.seen.logits) / self._counted.sum(-1, keepdim=True).clamp(min=1)
+
     def _take(self, values: Tensor) -> Tensor:
-        return values if self._part is None else values[:, self._part]
+        return values if self.part is None else values[:, self.part]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,20 +166,38 @@ Terms = Mapping[str, tuple[Weight, Term]]
 """Named terms with their weights."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class BlockSlopes:
+    """Derivatives of a term by what it looks at of a block of rows: a number for all, or one per row."""
+
+    by_loss: float | Tensor = 0.0  # (P, m)
+    by_energy: float | Tensor = 0.0  # (P, m)
+    by_log_p: Tensor | None = None  # (P, m, K), beside the loss
+
+
+KnownSlopes = Callable[[TermState], Mapping[str, BlockSlopes]]
+"""The derivatives of a term by each block that it looks at."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Needing:
-    """A term, and the blocks that it needs."""
+    """A term, the blocks that it needs, and its derivatives, if it knows them."""
 
     function: Term
     needs: tuple[str, ...]
+    slopes: KnownSlopes | None
 
     def __call__(self, state: TermState) -> Tensor:
         return self.function(state)
 
 
-def needs(*blocks: str) -> Callable[[Term], Term]:
-    """Say which blocks a term needs: where one of them is missing, the term is left out."""
-    return lambda term: _Needing(term, blocks)
+def needs(*blocks: str, slopes: KnownSlopes | None = None) -> Callable[[Term], Term]:
+    """Say which blocks a term needs: where one of them is missing, the term is left out.
+
+    A term that looks at nothing but labels, losses, energies and probabilities may know its own `slopes` by them. It
+    costs less than one that is differentiated.
+    """
+    return lambda term: _Needing(term, blocks, slopes)
 
 
 def blocks_needed(terms: Terms) -> set[str]:
@@ -225,52 +267,132 @@ def add_up(
     terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Total loss of each model (P,) and each term by name, for rows (P, b, *shape) and labels (P, b)."""
-    state = _look(model, x, y, blocks)
-    total = x.new_zeros(len(model))
-    values: dict[str, Tensor] = {}
-    for name, (weight, term) in terms.items():
-        if all(block in state.blocks for block in getattr(term, "needs", ("x",))):
-            values[name] = term(state)
-            total = total + _column(per_model(weight, len(model), x)) * values[name]
-    return total, values
+    return _sum(terms, _look(model, x, y, blocks))
 
 
 def slopes(
     terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None = None
-) -> tuple[dict[str, Tensor], tuple[Tensor | None, ...]]:
+) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
     """The total and each term by name, (P,) each, and the derivatives of the total by the trainable parameters."""
+    known = _write_out(terms, model, x, y, blocks)
+    if known is not None:
+        return known
     total, values = add_up(terms, model, x, y, blocks)
     # of the sum: models do not see one another
     gradients = torch.autograd.grad(total.sum(), model.trainable(), allow_unused=True)
     return {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}, gradients
 
 
+@torch.no_grad()
+def _write_out(
+    terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None
+) -> tuple[dict[str, Tensor], Sequence[Tensor | None]] | None:
+    """What `slopes` gives, without autograd: for a chain of layers and terms that know their own derivatives."""
+    if not isinstance(model, Population) or any(getattr(term, "slopes", None) is None for _, term in terms.values()):
+        return None
+    blocks = blocks if blocks is not None and blocks.x.shape[1] else None
+    seen = model.trace(x if blocks is None else join_rows(x, blocks.x, last=False))
+    if seen is None:
+        return None
+    state = _cut(model, x, y, blocks, seen.logits)
+    total, values = _sum(terms, state)
+    by_parameters = seen.by_parameters(_collect_slopes(terms, state, len(model)))
+    gradients = [by_parameters[name] for name, p in model.parameters.items() if p.requires_grad]
+    return {"loss": total, **values}, gradients
+
+
+def _sum(terms: Terms, state: TermState) -> tuple[Tensor, dict[str, Tensor]]:
+    size, like = len(state.model), state.logits
+    total = like.new_zeros(size)
+    values: dict[str, Tensor] = {}
+    for name, (weight, term) in terms.items():
+        if _has_what_it_needs(term, state):
+            values[name] = term(state)
+            share = per_model(weight, size, like)
+            total = (
+                torch.add(total, values[name], alpha=share)
+                if isinstance(share, float)
+                else torch.addcmul(total, share.squeeze(-1), values[name])
+            )
+    return total, values
+
+
+def _has_what_it_needs(term: Term, state: TermState) -> bool:
+    return all(block in state.blocks for block in getattr(term, "needs", ("x",)))
+
+
+def _collect_slopes(terms: Terms, state: TermState, size: int) -> Tensor:
+    """The derivatives of the sum of all terms by the logits, (P, K, n), from what each knows of its blocks."""
+    seen = state["x"].seen
+    losses: dict[str, float | Tensor] = dict.fromkeys(state.blocks, 0.0)
+    energies = losses.copy()
+    by_log_p: Tensor | None = None  # (P, n, K)
+    for weight, term in terms.values():
+        if not _has_what_it_needs(term, state):
+            continue
+        share = per_model(weight, size, seen.logits)
+        for name, known in term.slopes(state).items():  # type: ignore[attr-defined]  # looked at before
+            losses[name] = losses[name] + share * known.by_loss
+            energies[name] = energies[name] + share * known.by_energy
+            if known.by_log_p is not None:
+                by_log_p = torch.zeros_like(seen.logits) if by_log_p is None else by_log_p
+                part = by_log_p[:, state[name].part or slice(None)]
+                part += (share if isinstance(share, float) else share.unsqueeze(-1)) * known.by_log_p
+    by_loss, by_energy = (_lay_along(values, state) for values in (losses, energies))  # (P, n) or (1, n)
+    # a loss is the logsumexp of the logits plus the energy
+    spread = by_loss if by_log_p is None else by_loss - by_log_p.sum(-1)
+    by_logits = seen.log_p().exp().mul_(spread.unsqueeze(1))  # (P, K, n)
+    by_logits = add_at_label(by_logits, seen.label, (by_loss + by_energy).neg_().expand(seen.label.shape))
+    return by_logits if by_log_p is None else by_logits.add_(by_log_p.transpose(1, 2))
+
+
+def _lay_along(values: Mapping[str, float | Tensor], state: TermState) -> Tensor:
+    """Numbers for each block, or for each of its rows, as one tensor (P, n) for all rows; (1, n) if models agree."""
+    like, sizes = state.logits, [state[name].label.shape[1] for name in values]
+    if all(isinstance(value, float) for value in values.values()):
+        return _repeat(tuple(zip(values.values(), sizes, strict=True)), like.dtype, like.device)
+    parts = [
+        value if isinstance(value, Tensor) else _repeat(((value, m),), like.dtype, like.device)
+        for value, m in zip(values.values(), sizes, strict=True)
+    ]
+    return torch.cat([part.expand(len(like), m) for part, m in zip(parts, sizes, strict=True)], dim=1)
+
+
+@lru_cache(maxsize=256)
+def _repeat(values: tuple[tuple[float, int], ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers, each so many times, (1, n): the same for nearly all mini-batches."""
+    return torch.tensor([value for value, n in values for _ in range(n)], dtype=dtype, device=device).unsqueeze(0)
+
+
 def _look(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None) -> TermState:
     """One pass over real rows and all blocks together."""
     if blocks is None or not blocks.x.shape[1]:
-        seen = _Pass(x, _cast(model(x), x), y)
-        return TermState(model, {"x": Block(seen, None)}, seen.logits)
-    rows = join_rows(x, blocks.x, last=model.rows_last and x.ndim == 3)
+        return _cut(model, x, y, None, model(x))
     if model.batch_dependent:  # batch statistics are of real rows only
         logits = model(x)
         with model.evaluating():
             logits = torch.cat([_cast(logits, x), model(blocks.x)], dim=1)
     else:
-        logits = model(rows)
-    seen = _Pass(rows, _cast(logits, x), torch.cat([y, *blocks.labels.values()], dim=1))
+        logits = model(join_rows(x, blocks.x, last=model.rows_last and x.ndim == 3))
+    return _cut(model, x, y, blocks, logits)
+
+
+def _cut(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None, logits: Tensor) -> TermState:
+    """What terms may see of real rows and all blocks, of whose logits these are."""
+    logits = _cast(logits, x)
+    if blocks is None:
+        seen = _Pass(x, None, logits, y)
+        return TermState(model, {"x": Block(seen, None)}, logits)
+    seen = _Pass(x, blocks.x, logits, torch.cat([y, *blocks.labels.values()], dim=1))
     first = x.shape[1]
     parts = {"x": Block(seen, slice(0, first))}
     for name, label in blocks.labels.items():
         part = slice(first, first + label.shape[1])
         parts[name] = Block(seen, part, blocks.counted.get(name), blocks.taught.get(name))
         first += label.shape[1]
-    return TermState(model, parts, seen.logits)
+    return TermState(model, parts, logits)
 
 
 def _cast(logits: Tensor, x: Tensor) -> Tensor:
     """Logits in the type of the rows, which autocast may have changed."""
     return logits if logits.dtype == x.dtype else logits.to(x.dtype)
-
-
-def _column(weight: float | Tensor) -> float | Tensor:
-    return weight if isinstance(weight, float) else weight.squeeze(-1)

@@ -20,6 +20,7 @@ from countertrain.models.kernels import (
     lay_out_like,
     lay_rows_last,
     materialise,
+    take_step,
 )
 from countertrain.models.population import Models, NotStackableError, Population
 from countertrain.search.losses import cross_entropy, predict
@@ -54,6 +55,7 @@ _ELEMENTWISE_OPTIMIZERS = (
     "Adadelta",
 )
 _PART = 2**14  # rows, of all models, scored together: their hidden units stay in cache, and a large file out of memory
+_SCORED = 4096  # training rows, at most, of which loss and accuracy are told after each epoch
 
 
 def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -216,7 +218,7 @@ class CounterfactualTrainer:
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = None if gradient is None else lay_out_like(parameter, gradient)
             given.ranks.add_gradients(parameters)
-            state.optimizer.step()  # line 10
+            take_step(state.optimizer)  # line 10
             loss.session.after_step(loss.model, x, y)
             for callback in given.on_batch if given.ranks.first else ():
                 callback(BatchRecord(state.epoch + 1, len(curves), n_batches, values, given.first_model))
@@ -231,7 +233,8 @@ class CounterfactualTrainer:
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
         curves = self._descend(state, given)
         metrics = _average(curves) | state.loss.session.metrics()
-        metrics |= self._score(state.loss.model, given.batches.x, given.batches.y, "train")
+        some = slice(None, None, -(-len(given.batches.y) // _SCORED))  # evenly spread
+        metrics |= self._score(state.loss.model, given.batches.x[some], given.batches.y[some], "train")
         if given.validation is not None:
             metrics |= self._score(state.loss.model, *given.validation, "validation")
         epoch, bad = state.epoch + 1, {}

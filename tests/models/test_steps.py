@@ -1,0 +1,59 @@
+"""A step that is taken without torch's overhead is the same step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from countertrain.models.kernels import fused_adam, take_step
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_a_step_is_the_step_of_the_optimiser_bit_for_bit(weight_decay: float) -> None:
+    def train(step: Callable[[torch.optim.Optimizer], object]) -> tuple[list[Tensor], dict[str, Any]]:
+        stream = torch.Generator().manual_seed(0)
+        parameters = [torch.randn(3, 4, generator=stream).requires_grad_(), torch.ones(4, requires_grad=True)]
+        unused = torch.ones(2, requires_grad=True)
+        optimizer = fused_adam([*parameters, unused], lr=0.1)
+        optimizer.param_groups[0]["weight_decay"] = weight_decay
+        for _ in range(5):
+            for parameter in parameters:
+                parameter.grad = torch.randn(parameter.shape, generator=stream)
+            step(optimizer)
+        return [*parameters, unused], optimizer.state_dict()
+
+    theirs, their_state = train(lambda optimizer: optimizer.step())
+    mine, my_state = train(take_step)
+    assert not torch.equal(mine[0], torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+    assert (
+        my_state["param_groups"] == their_state["param_groups"]
+    )
+    assert (
+        my_state["state"].keys() == their_state["state"].keys()
+    )
+    for place, moments in their_state["state"].items():
+        assert all(torch.equal(my_state["state"][place][name], value) for name, value in moments.items())
+
+
+def test_whoever_watches_the_steps_of_an_optimiser_sees_them() -> None:
+    parameter = torch.ones(2, requires_grad=True)
+    optimizer = fused_adam([parameter], lr=0.1)
+    parameter.grad = torch.ones(2)
+    seen: list[int] = []
+    optimizer.register_step_post_hook(lambda *args: seen.append(1))
+    take_step(optimizer)
+    scheduled = fused_adam([parameter], lr=0.1)
+    torch.optim.lr_scheduler.StepLR(scheduled, 1)
+    take_step(scheduled)
+    assert seen == [1]
+    assert scheduled._opt_called
+
+
+def test_other_optimisers_step_as_they_do() -> None:
+    parameter = torch.ones(2, requires_grad=True)
+    parameter.grad = torch.ones(2)
+    take_step(torch.optim.SGD([parameter], lr=0.5))
+    assert parameter.tolist() == [0.5, 0.5]

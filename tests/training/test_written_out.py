@@ -1,0 +1,97 @@
+"""What terms know of their own derivatives is what autograd finds, for every term that a method of ours has."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from countertrain.models.architectures import mlp, piecewise
+from countertrain.models.population import Population
+from countertrain.runs.weighting import weight_term
+from countertrain.training import method
+from countertrain.training.ct import advloss, div, ridge, teach, yloss
+from countertrain.training.method import Blocks, Terms, TermState, add_up, needs, slopes
+
+D, K, B, M = 3, 3, 6, 5
+WEIGHT = torch.tensor([0.5, 2.0, 0.7], dtype=torch.float64)
+EACH = {"yloss": yloss, "div": div, "ridge": ridge, "advloss": advloss, "teach": teach}
+TERMS: dict[str, Terms] = {
+    **{name: {"yloss": (1.0, yloss), name: (0.7, term)} for name, term in EACH.items()},
+    "all": {name: (0.3 + i, term) for i, (name, term) in enumerate(EACH.items())},
+    "one weight per model": {name: ([0.3 + i, 1.0], term) for i, (name, term) in enumerate(EACH.items())},
+    "weighted classes": {name: (0.4, weight_term(term, WEIGHT)) for name, term in EACH.items()},
+}
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {
+    "mlp": lambda seed: mlp(D, K, hidden=(6, 5), seed=seed).double(),
+    "pieces": lambda seed: piecewise(D, K, hidden=(6,), n_pieces=4, seed=seed).double(),
+}
+
+
+def draw(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def blocks(size: int, *, some_count: bool) -> Blocks:
+    labels = {name: torch.arange(M).add(i).remainder(K).expand(size, -1) for i, name in enumerate(["x_ae", "x_ce"])}
+    counted = (draw(size, M) > -0.3) if some_count else None
+    assert counted is None or (counted.any() and not counted.all())
+    return Blocks(
+        draw(size, 3 * M, D),
+        {**labels, "x_plus": labels["x_ce"]},
+        {} if counted is None else {"x_ce": counted, "x_plus": counted},
+        {"x_ce": draw(size, M, K).softmax(-1)},
+    )
+
+
+@pytest.mark.parametrize("some_count", [False, True])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", TERMS)
+def test_slopes_of_terms_are_those_of_autograd(name: str, network: str, some_count: bool) -> None:
+    terms, size = TERMS[name], 2
+    population = Population([NETWORKS[network](seed) for seed in range(size)])
+    x, y = draw(size, B, D), torch.arange(B).remainder(K).expand(size, -1)
+    made = blocks(size, some_count=some_count)
+    values, gradients = slopes(terms, population, x, y, made)
+    assert method._write_out(terms, population, x, y, made) is not None
+    total, by_name = add_up(terms, population, x, y, made)
+    expected = torch.autograd.grad(total.sum(), population.trainable())
+    assert all(gradient.abs().max() > 1e-4 for gradient in expected)
+    for gradient, theirs in zip(gradients, expected, strict=True):
+        assert gradient is not None
+        torch.testing.assert_close(gradient, theirs, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(values, {"loss": total, **by_name})
+
+
+def test_without_blocks_only_the_real_rows_are_learnt_from() -> None:
+    population = Population([NETWORKS["mlp"](0)])
+    x, y = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0)
+    values, gradients = slopes(TERMS["all"], population, x, y)
+    total, _ = add_up({"yloss": TERMS["all"]["yloss"]}, population, x, y)
+    expected = torch.autograd.grad(total.sum(), population.trainable())
+    assert set(values) == {"loss", "yloss"}
+    torch.testing.assert_close(list(gradients), list(expected))
+
+
+def test_a_term_that_does_not_know_its_slopes_is_differentiated_with_all_others() -> None:
+    @needs("x_ce")
+    def own(state: TermState) -> Tensor:
+        return state["x_ce"].mean(state["x_ce"].logits.square().sum(-1))
+
+    population = Population([NETWORKS["mlp"](seed) for seed in range(2)])
+    terms: Terms = {**TERMS["all"], "own": (0.5, own)}
+    x, y, made = draw(2, B, D), torch.arange(B).remainder(K).expand(2, -1), blocks(2, some_count=False)
+    assert method._write_out(terms, population, x, y, made) is None
+    _, gradients = slopes(terms, population, x, y, made)
+    total, _ = add_up(terms, population, x, y, made)
+    torch.testing.assert_close(list(gradients), list(torch.autograd.grad(total.sum(), population.trainable())))
+
+
+def test_rows_that_do_not_count_have_no_slope() -> None:
+    population = Population([NETWORKS["mlp"](0)])
+    x, y, made = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0), blocks(1, some_count=True)
+    none = torch.zeros_like(made.counted["x_ce"])
+    made = replace(made, counted={"x_ce": none, "x_plus": none})
+    _, gradients = slopes({"div": (1.0, div), "ridge": (1.0, ridge)}, population, x, y, made)
+    assert all(gradient is not None and not gradient.any() for gradient in gradients)
