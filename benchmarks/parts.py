@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from benchmarks.fitting import measure_fitting
 from benchmarks.grid import measure_grid
 from benchmarks.growth import measure_growth
 from benchmarks.measuring import FULL, Budget, Part, Say
@@ -17,6 +18,7 @@ __all__ = ["PARTS", "bench"]
 PARTS: dict[str, Callable[[Budget, Say], Part]] = {
     "search": measure_search,
     "training": measure_training,
+    "fitting": measure_fitting,
     "populations": measure_populations,
     "growth": measure_growth,
     "grid": measure_grid,
@@ -24,7 +26,7 @@ PARTS: dict[str, Callable[[Budget, Say], Part]] = {
 
 
 def bench(
-    parts: Iterable[str] = ("search", "training", "populations", "growth"),
+    parts: Iterable[str] = ("search", "training", "fitting", "populations", "growth"),
     *,
     budget: Budget = FULL,
     say: Say = lambda text: None,

@@ -27,6 +27,11 @@ def training(part: Part) -> Figure:
     return _bars(part.table, "training", "ms per epoch", "ms per epoch")
 
 
+def fitting(part: Part) -> Figure:
+    """Seconds of a whole fit."""
+    return _bars(part.table, "fit", "seconds", "seconds")
+
+
 def _bars(table: pd.DataFrame, label: str, value: str, axis: str) -> Figure:
     """Logarithmic bars, a panel for each model; ours stand out, bare loops stand back."""
     there = table.dropna(subset=[value])
@@ -126,6 +131,7 @@ def _plain(ax: Axes) -> None:
 FIGURES: dict[str, Callable[[Part], Figure]] = {
     "search": search,
     "training": training,
+    "fitting": fitting,
     "populations": populations,
     "growth": growth,
 }

@@ -355,6 +355,13 @@ def test_epochs_are_given_beside_the_conventional_one(measured: dict[str, Part])
         assert "40 rows" in of["note"][training.CT]
 
 
+def test_fits_are_given_beside_scikit_learns(measured: dict[str, Part]) -> None:
+    table = measured["fitting"].table.set_index("fit")
+    assert table["times scikit-learn's"]["scikit-learn's MLPClassifier"] == 1.0
+    assert (table["seconds"] > 0).all()
+    assert [m.bar for m in measured["fitting"].measurements] == [0.5, 1.0, 2.5]
+
+
 def test_populations_are_given_for_a_hundred_epochs_a_model(measured: dict[str, Part]) -> None:
     table = measured["populations"].table
     assert table["models"].tolist() == [1, 2]
@@ -483,9 +490,9 @@ def test_the_page_is_rendered_between_its_marks_and_again_without_a_change(
     measured: dict[str, Part], written: Path, tmp_path: Path
 ) -> None:
     document = tmp_path / "docs" / "performance.md"
-    assert write_page(document, written) == ["search", "training", "populations", "growth"]
+    assert write_page(document, written) == ["search", "training", "fitting", "populations", "growth"]
     first = document.read_text(encoding="utf-8")
-    for name in ("search", "training", "populations", "growth"):
+    for name in ("search", "training", "fitting", "populations", "growth"):
         section = first.partition(f"<!-- begin {name} -->")[2].partition(f"<!-- end {name} -->")[0]
         assert page.machine() in section
         assert measured[name].measurements[0].what in section
@@ -552,7 +559,7 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
         main(["--quick", "--page", "docs/performance.md"])
     out, err = capsys.readouterr()
     assert end.value.code == 0
-    assert asked == [(["search", "training", "populations", "growth"], measuring.QUICK)]
+    assert asked == [(["search", "training", "fitting", "populations", "growth"], measuring.QUICK)]
     assert search.LIMIT in out
     assert "Speed, one thread" in out
     assert "... search" in err
@@ -560,5 +567,5 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
     assert "a quick run, rough numbers" in (tmp_path / "docs" / "performance.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["--grid"])
-    assert asked[1] == (["search", "training", "populations", "growth", "grid"], measuring.FULL)
+    assert asked[1] == (["search", "training", "fitting", "populations", "growth", "grid"], measuring.FULL)
     assert (tmp_path / "results" / "performance").is_dir()

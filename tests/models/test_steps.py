@@ -28,12 +28,8 @@ def test_a_step_is_the_step_of_the_optimiser_bit_for_bit(weight_decay: float) ->
     mine, my_state = train(take_step)
     assert not torch.equal(mine[0], torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
-    assert (
-        my_state["param_groups"] == their_state["param_groups"]
-    )
-    assert (
-        my_state["state"].keys() == their_state["state"].keys()
-    )
+    assert my_state["param_groups"] == their_state["param_groups"]
+    assert my_state["state"].keys() == their_state["state"].keys()
     for place, moments in their_state["state"].items():
         assert all(torch.equal(my_state["state"][place][name], value) for name, value in moments.items())
 
