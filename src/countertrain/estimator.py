@@ -28,6 +28,7 @@ from countertrain.runs.registry import OwnCode, find_encoder, read_schema
 from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
+from countertrain.runs.wanted import check_wanted
 from countertrain.search.generator import Generator
 from countertrain.tables.cells import as_declared
 from countertrain.tables.encoder import Encoder
@@ -63,6 +64,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
       column is sure to be among them, as in cross-validation.
     - `immutable`, `increase`, `decrease`: names of columns that people cannot change, or only one way; they overrule
       the schema.
+    - `target`: the class that people want. Whatever explains, judges and reports then speaks of it.
     - `objective`: "taught" for counterfactual training with a teacher, "ct" for the paper's, "ar" or "cd" for one half
       of that, "bl" for a conventional network; or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
@@ -109,6 +111,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         immutable: Sequence[str] | None = None,
         increase: Sequence[str] | None = None,
         decrease: Sequence[str] | None = None,
+        target: Any = None,
         objective: str | Method | None = None,
         generator: str | Generator | None = None,
         hidden: Sequence[int] | None = None,
@@ -139,6 +142,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.immutable = immutable
         self.increase = increase
         self.decrease = decrease
+        self.target = target
         self.objective = objective
         self.generator = generator
         self.hidden = hidden
@@ -183,6 +187,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if self.early_stopping is None and len(y) < fitting.FEWEST_ROWS:
             settings = settings.change(early_stopping=False)
         data = fitting.make_dataset(settings, encoder, x, y, classes, rng, label)
+        check_wanted(settings, data)
         training = Training.begin([settings], data, own=self.own_code)
         with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
             history = training.fit(callbacks=watching)
@@ -261,7 +266,10 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         sparse: bool = True,
         seed: int = 0,
     ) -> "Recourse":
-        """What each row could change to be decided as `target`; of two classes, the other one if left out.
+        """What each row could change to be decided as `target`; left out, as people want by `target` of the classifier.
+
+        Where nobody said what they want, it is the other one of two classes. Who is decided so already is told to
+        change nothing.
 
         Up to `options` ways are found per row. They make the classifier as sure as it is of most real people who have
         that decision, or give it the probability `tau`. For this call, further columns may be held fixed and values
@@ -293,7 +301,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """The probability at which so large a share of the advice holds."""
         from countertrain.judge.certainty import find_tau, judge_held_out
 
-        check_is_fitted(self)
+        target = self.decider.settle_target(target)
         known = self.__dict__.setdefault("_verdicts", {})
         if plain(target) not in known:
             known[plain(target)] = judge_held_out(self.decider, target)
@@ -320,11 +328,12 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """Does the advice hold? What independent models make of the rows that people among X are told to have.
 
         They are boosting, a forest, logistic regression, and this classifier trained anew on two halves of its rows.
-        `target` is the decision that people want, the last class if left out; y holds the true labels of X.
+        `target` is the decision that people want; left out, that of the classifier, or else the last class. y holds the
+        true labels of X.
         """
         from countertrain.judge import judge
 
-        check_is_fitted(self)
+        target = self.decider.settle_target(target)
         table = as_frame(self._rows(X), self.encoder_.schema.names)
         codes = code_labels(pd.Series(column_or_1d(y), name=self.run_.data.label), tuple(self.decider.classes))[0]
         wanted = self.classes_[-1] if target is None else target

@@ -376,3 +376,26 @@ def test_run_serves_the_two_models_of_a_folder(tmp_path: Path, monkeypatch: pyte
     assert content(ask(served["app"], "/schema"))["models"] == ["main"]
     run(tmp_path / "ct", baseline=tmp_path / "bl", host="0.0.0.0", token=TOKEN)
     assert ask(served["app"], "/schema").status_code == 401
+
+
+def test_what_people_want_is_asked_for_where_a_question_names_nothing() -> None:
+    for n_classes in (2, 3):
+        decider = classifier(n_classes=n_classes).decider
+        app = create_app(decider, target="granted", limits=PATIENT)
+        assert content(ask(app, "/schema"))["target"] == "granted"
+        rows = people(30)
+        decided = [one["decision"] for one in content(ask(app, "/predict", {"rows": rows}))["decisions"]]
+        told = content(ask(app, "/explain", {"rows": rows}))["explanations"]
+        assert {one["target"] for one in told} == {"granted"}
+        assert "granted" in decided
+        assert {*decided} > {"granted"}
+        for one, decision in zip(told, decided, strict=True):
+            assert (one["options"][0]["reason"] == "already 'granted'") == (decision == "granted")
+        other = content(ask(app, "/explain", {"rows": rows[:1], "target": "refused"}))["explanations"]
+        assert other[0]["target"] == "refused"
+    assert content(ask(create_app(classifier().decider, limits=PATIENT), "/schema"))["target"] is None
+
+
+def test_a_wish_that_is_no_class_is_refused_before_serving() -> None:
+    with pytest.raises(ValueError, match=r"target must be one of the classes .*did you mean 'granted'"):
+        create_app(classifier().decider, target="grantd")

@@ -307,3 +307,17 @@ def test_a_service_with_a_token_is_opened_with_it(visit: Callable[..., "playwrig
         page.get_by_text("Open").click()
         assert decided(page) in ("granted", "refused")
         assert not page.is_visible("#trouble")
+
+
+def test_who_has_what_people_want_is_not_told_how_to_lose_it(visit: Callable[..., "playwright.Page"]) -> None:
+    with served(create_app(classifier().decider, target="granted", limits=PATIENT)) as address:
+        page = visit(address)
+        page.wait_for_selector("#decision:text-is('refused')")  # the first example is somebody who has to ask
+        assert page.is_hidden("#content")
+        assert show_options(page).count() >= 1
+        page.select_option("#example", "0")
+        page.wait_for_selector("#decision:text-is('granted')")
+        assert page.is_visible("#content")
+        assert page.is_disabled("#ask")
+        assert page.is_hidden("#wish")
+        assert page.is_hidden("#results")

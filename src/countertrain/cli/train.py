@@ -26,6 +26,7 @@ _OPTIONS = {"overwrite=True": "--overwrite", "resume=True": "--resume", "another
 def train(
     data: options.Data,
     label: options.Label = None,
+    target: options.Wanted = None,
     immutable: options.Immutable = None,
     increase: options.Increase = None,
     decrease: options.Decrease = None,
@@ -88,6 +89,7 @@ def train(
         assignments,
         schema,
         label=label,
+        target=target,
         immutable=immutable,
         increase=increase,
         decrease=decrease,
@@ -154,10 +156,14 @@ def _print_training(run: "Run", folder: Path) -> None:
                 right = predictive(one.models, run.data.test)["accuracy"]
                 console.print(f"accuracy on {len(run.data.test):,} test rows{name}: {sum(right) / len(right):.3f}")
     console.print(f"model: {folder}", soft_wrap=True)
-    ways = "   |   ".join(f"countertrain {verb} {folder} --target CLASS" for verb in ("explain", "report"))
-    classes = list_names([plain(label) for label in run.data.classes])
+    unsaid = run.settings.target is None
+    ways = "   |   ".join(
+        f"countertrain {verb} {folder}{' --target CLASS' if unsaid else ''}" for verb in ("explain", "report")
+    )
     console.print(f"[dim]next: {ways}[/]", soft_wrap=True)
-    console.print(f"[dim]CLASS is the decision that people want, one of {escape(classes)}[/]", soft_wrap=True)
+    if unsaid:
+        classes = list_names([plain(label) for label in run.data.classes])
+        console.print(f"[dim]CLASS is the decision that people want, one of {escape(classes)}[/]", soft_wrap=True)
 
 
 def _in_words_of_the_command(said: str) -> str:

@@ -1,15 +1,16 @@
 """Whoever decides about people, with all that is needed to explain, to judge and to serve the decisions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
 from countertrain.models.deciding import as_one, logits_of
 from countertrain.search.losses import predict
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.labels import find_class
 
 __all__ = ["Decider"]
 
@@ -28,6 +29,16 @@ class Decider:
     """The same of rows that the models were not trained on; None where there are none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the models were trained."""
+    target: Any = None
+    """The label of the class that people want; None where nobody said."""
+
+    def settle_target(self, given: Any = None) -> Any:
+        """What is asked for now, or else what people were said to want; None where neither was said."""
+        return self.target if given is None else given
+
+    def want(self, target: Any) -> Self:
+        """The same decider for people who want this class, given by its label; None: as before."""
+        return self if target is None else replace(self, target=self.classes[find_class(target, self.classes)])
 
     @cached_property
     def model(self) -> nn.Module:

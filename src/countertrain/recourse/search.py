@@ -46,7 +46,9 @@ def explain(
     sparse: bool = True,
     seed: int = 0,
 ) -> Recourse:
-    """What each row could change for the decision `target`: a class, one per row, or None for the other one of two.
+    """What each row could change for the decision `target`: a class, or one per row.
+
+    Left out, it is the class that people were said to want in training; where nobody said, the other one of two.
 
     Up to `options` ways are found per row. `immutable` and `ranges` restrict columns for this call, beyond what the
     schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it is of most
@@ -101,7 +103,11 @@ class RecourseSearch:
         constraints = encoder.constraints(immutable=immutable, ranges=ranges)
         return Request(
             frame[list(encoder.schema.names)].reset_index(drop=True),
-            torch.from_numpy(find_targets(target, self.decider.classes, self.decider.decide(origin).numpy())),
+            torch.from_numpy(
+                find_targets(
+                    self.decider.settle_target(target), self.decider.classes, self.decider.decide(origin).numpy()
+                )
+            ),
             Reach.of(constraints, origin),
         )
 

@@ -66,7 +66,8 @@ class Run:
             (rows.x, rows.y) if len(rows) else None for rows in (self.data.train, self.data.validation)
         )
         settings = self.settings.model_dump() | dict(self.own_code)
-        return Decider(self.data.encoder, classes, tuple(self.models), reference, held_out, settings)
+        decider = Decider(self.data.encoder, classes, tuple(self.models), reference, held_out, settings)
+        return decider.want(self.settings.target)
 
     @property
     def classes(self) -> NDArray[Any]:

@@ -89,6 +89,7 @@ class Settings(BaseModel):
 
     data: str = Field(description="name of a data set, or path of a table or of a converted folder")
     label: str | None = Field(None, description="column to predict; the last one of a file if left out")
+    target: Label | None = Field(None, description="the class that people want: said once, and spoken of ever after")
     drop: Names = Field((), description="columns to leave out")
     schema_file: str | None = Field(None, description="TOML file with what the columns mean; inferred if left out")
     encoder: Annotated[str, AfterValidator(_registered("encoder"))] = Field(

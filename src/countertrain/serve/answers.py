@@ -88,6 +88,8 @@ class Form:
     cost: dict[str, str]
     """What a cost of 1 means, for each model."""
     classes: list[Label]
+    target: Label | None
+    """The class that people want, and that is asked for where a question names none; null where nobody said."""
     models: list[str]
     max_rows: int
     max_options: int

@@ -80,7 +80,8 @@ class Desk:
         reach, target = Reach.of(self.constraints, origin), self.decider.decide(origin)
         for question, part in zip(questions, _split_rows(questions), strict=True):
             self._narrow(reach, question, part)
-            target[part] = torch.from_numpy(find_targets(question.target, self.decider.classes, target[part].numpy()))
+            wanted = self.decider.settle_target(question.target)
+            target[part] = torch.from_numpy(find_targets(wanted, self.decider.classes, target[part].numpy()))
         options = [question.options for question in questions for _ in question.rows]
         found = self.search([Request(frame, target, reach)], options=options, tau=self.tau, n_steps=self.n_steps)[0]
         return [

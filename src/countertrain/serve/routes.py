@@ -44,7 +44,11 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
     router = APIRouter(responses=_RESPONSES)
     main = desks["main"]
     asked, asked_to_explain = question_types(
-        main.decider.encoder, main.decider.classes, baseline="baseline" in desks, limits=limits
+        main.decider.encoder,
+        main.decider.classes,
+        wanted=main.decider.target,
+        baseline="baseline" in desks,
+        limits=limits,
     )
     deciding = _make_batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, counters)
     searching = _make_batchers("explain", {name: desk.explain for name, desk in desks.items()}, limits, counters)
@@ -58,6 +62,7 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
     async def explain(question: asked_to_explain) -> Response:  # type: ignore[valid-type]
         """For each person what to change for the decision `target`, in their own units, what to recommend first.
 
+        Who is decided so already is told to change nothing.
         An option is checked by the model exactly as it is shown, after rounding. One that is not valid is the closest
         attempt, and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.
         """
@@ -134,7 +139,17 @@ def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
     ]
     cost = {name: say_cost(ranked=bool(desk.decider.encoder.ranks)) for name, desk in desks.items()}
     shown = limits.sample if main.search.reference is not None else 0
-    return Form(columns, [*FIFTHS], cost, [*main.decider.classes], [*desks], limits.rows, limits.options, shown)
+    return Form(
+        columns=columns,
+        fifths=[*FIFTHS],
+        cost=cost,
+        classes=[*main.decider.classes],
+        target=main.decider.target,
+        models=[*desks],
+        max_rows=limits.rows,
+        max_options=limits.options,
+        max_sample=shown,
+    )
 
 
 def _find_fifths(scale: Scale) -> list[float] | None:
