@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from countertrain.files import one_sentence
 from countertrain.models.deciding import logits_of
 from countertrain.recourse.defaults import N_STEPS, OPTIONS
+from countertrain.recourse.threshold import decide
 from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import read_run, write_run
 from countertrain.runs.measure import Training
@@ -28,7 +29,7 @@ from countertrain.runs.registry import OwnCode, find_encoder, read_schema
 from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
-from countertrain.runs.wanted import check_wanted
+from countertrain.runs.wanted import check_wanted, choose_threshold
 from countertrain.search.generator import Generator
 from countertrain.tables.cells import as_declared
 from countertrain.tables.encoder import Encoder
@@ -65,6 +66,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `immutable`, `increase`, `decrease`: names of columns that people cannot change, or only one way; they overrule
       the schema.
     - `target`: the class that people want. Whatever explains, judges and reports then speaks of it.
+    - `threshold`: the probability that `target` needs, of two classes: a number; or "cost:5:1", chosen by the held-out
+      rows so that mistakes cost least (to grant it wrongly costs 5, to refuse it wrongly 1); or "rate:0.3", so that
+      30 % of people get it.
     - `objective`: "taught" for counterfactual training with a teacher, "ct" for the paper's, "ar" or "cd" for one half
       of that, "bl" for a conventional network; or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
@@ -112,6 +116,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         increase: Sequence[str] | None = None,
         decrease: Sequence[str] | None = None,
         target: Any = None,
+        threshold: float | str | Mapping[str, float] | None = None,
         objective: str | Method | None = None,
         generator: str | Generator | None = None,
         hidden: Sequence[int] | None = None,
@@ -143,6 +148,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.increase = increase
         self.decrease = decrease
         self.target = target
+        self.threshold = threshold
         self.objective = objective
         self.generator = generator
         self.hidden = hidden
@@ -194,7 +200,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if self.own_code.objective is None:
             fitting.warn_if_immature(settings.objective, history)
         kept = fitting.keep_rows(settings, data, rng)
-        run = Run(settings, kept, training.models, history, environment=describe_environment())
+        threshold = choose_threshold(settings, data, training.models)
+        run = Run(settings, kept, training.models, history, threshold=threshold, environment=describe_environment())
         return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 
     def resolve(self) -> Settings:
@@ -242,9 +249,10 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return logits.softmax(-1).numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row, (n,)."""
-        best: NDArray[np.int64] = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+        """The class that is decided for, (n,): the most probable one, or the one that reaches the threshold."""
+        logits = logits_of(self.ensemble_, self.encoder_.tensor(self._rows(X)))
+        decided: NDArray[np.int64] = decide(logits, self.run_.threshold).numpy()
+        return self.classes_[decided]
 
     @property
     def decider(self) -> "Decider":
@@ -429,7 +437,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         Input `rows` (n, columns), float64; outputs `label` (n,), a place in `classes_`, and `probabilities` (n, K).
         """
         check_is_fitted(self)
-        export.save_onnx(self.encoder_, self.ensemble_, self.classes_, Path(path))
+        export.save_onnx(self.encoder_, self.ensemble_, self.classes_, Path(path), threshold=self.run_.threshold)
 
     def onnx_rows(self, X: Any) -> NDArray[np.float64]:
         """Rows as the ONNX file takes them: numbers in their own units, levels by place, truth values as 0 or 1."""

@@ -122,3 +122,40 @@ def test_the_twin_and_the_folder_keep_it(model: Path) -> None:
     assert both.twin is not None
     assert both.decider.target == both.twin.decider.target == "granted"
     assert 'target = "granted"' in (model / "settings.toml").read_text()
+
+
+def test_a_threshold_is_chosen_by_training_and_kept_as_a_number(
+    file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = file.parent / "strict"
+    told = ["--label", "decision", "--target", "granted", "--epochs", 4, "--set", "threshold=rate:0.2", "--twin"]
+    assert run("train", file, *told, "--out", folder) == 0
+    both = read_run(folder)
+    assert both.threshold is not None
+    assert both.twin is not None
+    assert both.twin.threshold is not None
+    assert both.twin.threshold != both.threshold  # each by its own probabilities
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"'granted' needs probability {both.threshold.at:.3f}, which" in out
+    assert run("train", file, *told, "--out", folder) == 0  # the same run, which is only opened
+    _, decided = read_people(folder)
+    assert 0.05 < (decided == "granted").mean() < 0.35
+    assert run("explain", folder, "--out", tmp_path / "r.csv") == 0
+    table = pd.read_csv(tmp_path / "r.csv")
+    assert table["row"].unique().tolist() == decided.index[decided == "refused"].tolist()
+    assert (table.loc[table["valid"], "probability"] >= both.threshold.at).all()
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (["--set", "threshold=0.4"], "a threshold is for the class that people want, and nobody said which"),
+        (["--target", "granted", "--set", "threshold=40"], "setting 'threshold' is a probability between 0 and 1"),
+    ],
+)
+def test_a_threshold_that_makes_no_sense_is_refused(
+    file: Path, told: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", file, "--label", "decision", *told, "--out", file.parent / "none") == 2
+    assert said in capsys.readouterr().err
+    assert not (file.parent / "none").exists()

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from office import PATIENT, PERSON, applications, ask, classifier, content, near, people, together
 
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.recourse.threshold import Threshold
 from countertrain.runs.folder import write_run
 from countertrain.serve.app import create_app, run
 from countertrain.serve.desk import Desk
@@ -399,3 +400,19 @@ def test_what_people_want_is_asked_for_where_a_question_names_nothing() -> None:
 def test_a_wish_that_is_no_class_is_refused_before_serving() -> None:
     with pytest.raises(ValueError, match=r"target must be one of the classes .*did you mean 'granted'"):
         create_app(classifier().decider, target="grantd")
+
+
+def test_a_threshold_decides_is_searched_for_and_told() -> None:
+    decider = replace(classifier().decider.want("granted"), threshold=Threshold(0, 0.85))
+    app, rows = create_app(decider, limits=PATIENT), people(40)
+    assert content(ask(app, "/schema"))["needed"] == {"main": [0.85, pytest.approx(0.15)]}
+    decisions = content(ask(app, "/predict", {"rows": rows}))["decisions"]
+    granted = [one["probabilities"][0]["probability"] >= 0.85 for one in decisions]
+    assert [one["decision"] == "granted" for one in decisions] == granted
+    assert any(0.5 <= one["probabilities"][0]["probability"] < 0.85 for one in decisions)
+    told = content(ask(app, "/explain", {"rows": rows}))["explanations"]
+    assert all(one["needed"] == 0.85 for one in told)
+    valid = [option for one in told for option in one["options"] if option["valid"]]
+    assert len(valid) > 30
+    assert all(option["probability"] >= 0.85 for option in valid)
+    assert content(ask(create_app(classifier().decider, limits=PATIENT), "/schema"))["needed"] == {"main": []}

@@ -16,6 +16,7 @@ from countertrain.words import list_names, plain
 
 if TYPE_CHECKING:
     from countertrain.runs.run import Run
+    from countertrain.tables.dataset import Split
 
 __all__: list[str] = []
 
@@ -139,7 +140,6 @@ def _print_training(run: "Run", folder: Path) -> None:
     from rich.markup import escape
 
     from countertrain.cli.console import console
-    from countertrain.runs.measure import predictive
 
     records = run.history.records
     if records:
@@ -153,8 +153,9 @@ def _print_training(run: "Run", folder: Path) -> None:
     if len(run.data.test):
         for name, one in (("", run), (", conventional twin", run.twin)):
             if one is not None:
-                right = predictive(one.models, run.data.test)["accuracy"]
-                console.print(f"accuracy on {len(run.data.test):,} test rows{name}: {sum(right) / len(right):.3f}")
+                console.print(
+                    f"accuracy on {len(run.data.test):,} test rows{name}: {_say_accuracy(one, run.data.test)}"
+                )
     console.print(f"model: {folder}", soft_wrap=True)
     unsaid = run.settings.target is None
     ways = "   |   ".join(
@@ -164,6 +165,19 @@ def _print_training(run: "Run", folder: Path) -> None:
     if unsaid:
         classes = list_names([plain(label) for label in run.data.classes])
         console.print(f"[dim]CLASS is the decision that people want, one of {escape(classes)}[/]", soft_wrap=True)
+
+
+def _say_accuracy(run: "Run", test: "Split") -> str:
+    """How often the models are right, on average; with a threshold, how often what they decide together is."""
+    from countertrain.runs.measure import predictive
+
+    if run.threshold is None:
+        right = predictive(run.models, test)["accuracy"]
+        return f"{sum(right) / len(right):.3f}"
+    decided, wanted = run.decider.decide(test.x), run.threshold.wanted
+    granted = (decided == wanted).double().mean()
+    needs = f"{run.decider.classes[wanted]!r} needs probability {run.threshold.at:.3f}, which {granted:.0%} have"
+    return f"{(decided == test.y).double().mean():.3f} ({needs})"
 
 
 def _in_words_of_the_command(said: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from countertrain.models.deciding import as_one, logits_of
-from countertrain.search.losses import predict
+from countertrain.recourse.threshold import Threshold, decide
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_class
 
@@ -31,6 +31,8 @@ class Decider:
     """How the models were trained."""
     target: Any = None
     """The label of the class that people want; None where nobody said."""
+    threshold: Threshold | None = None
+    """The probability from which one of two classes is decided for; None: the likeliest class is."""
 
     def settle_target(self, given: Any = None) -> Any:
         """What is asked for now, or else what people were said to want; None where neither was said."""
@@ -47,8 +49,13 @@ class Decider:
 
     def compute_probabilities(self, x: Tensor) -> Tensor:
         """The probability of each class, (n, K) float64, for encoded rows x (n, D)."""
-        return logits_of(self.model, x.float()).double().softmax(-1)
+        return self.weigh(x)[1]
 
     def decide(self, x: Tensor) -> Tensor:
         """The class number of each encoded row, (n,)."""
-        return predict(logits_of(self.model, x.float()))
+        return self.weigh(x)[0]
+
+    def weigh(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is decided about each encoded row, (n,), and the probability of each class, (n, K) float64."""
+        logits = logits_of(self.model, x.float())
+        return decide(logits, self.threshold), logits.double().softmax(-1)

@@ -140,14 +140,15 @@ class RecourseSearch:
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
         asked = asked.expand(len(frame))
-        ladder = Ladder(self.decider.model, self.grid, self.reference, tau or TAU, n_steps, sparse)
+        threshold = self.decider.threshold
+        ladder = Ladder(self.decider.model, self.grid, self.reference, tau or TAU, n_steps, sparse, threshold=threshold)
         size = min(_MOST_ROWS, max(1, _BUDGET // len(self.decider.encoder.features)))
         order = target.argsort(stable=True)  # people who want the same are searched together, with the same tau
         parts = [rows for k in target.unique() for rows in order[target[order] == k].split(size)] or [order]
         found = Recourse.join(
             [
                 self._search_part(
-                    ladder if tau is not None else replace(ladder, tau=self.default_tau(target[rows])),
+                    replace(ladder, tau=self._settle_tau(tau, target[rows])),
                     frame.iloc[rows.numpy()].reset_index(drop=True),
                     target[rows],
                     reach[rows],
@@ -161,12 +162,27 @@ class RecourseSearch:
         return [found[a:b] for a, b in pairwise(ends)]
 
     def default_tau(self, target: Tensor) -> float:
-        """How sure advice is to make the model, for people who all want the same class: as of most who have it."""
-        if self.reference is None or not len(target) or not len(places := self.reference.of_class(int(target[0]))):
+        """How sure advice is to make the model, for people who all want the same class: as of most who have it.
+
+        Its limits move with the threshold, so that advice is as far above it as it would be above one half.
+        """
+        if not len(target):
             return TAU
-        x = self.reference.x[places]
-        sure = self.decider.compute_probabilities(x)[:, int(target[0])].quantile(TAU_SHARE)
-        return round(min(max(float(sure), TAU_RANGE[0]), TAU_RANGE[1]), 2)
+        k, threshold = int(target[0]), self.decider.threshold
+        usual, low, high = (
+            p if threshold is None else threshold.shift(p, k) for p in (TAU, TAU_RANGE[0], TAU_RANGE[1])
+        )
+        if self.reference is None or not len(places := self.reference.of_class(k)):
+            return usual
+        sure = self.decider.compute_probabilities(self.reference.x[places])[:, k].quantile(TAU_SHARE)
+        return round(min(max(float(sure), low), high), 2 if threshold is None else 4)
+
+    def _settle_tau(self, tau: float | None, target: Tensor) -> float:
+        """The tau to search with; no advice is valid with less than what the decision needs, so nothing is lost."""
+        if tau is None:
+            return self.default_tau(target)
+        threshold = self.decider.threshold
+        return tau if threshold is None or not len(target) else max(tau, threshold.needed(int(target[0])))
 
     def _search_part(
         self, ladder: Ladder, frame: pd.DataFrame, target: Tensor, reach: Reach, asked: Tensor
@@ -197,7 +213,13 @@ class RecourseSearch:
             examples=self.examples,
             units={column.name: getattr(column, "unit", None) for column in columns},
             ranks=encoder.ranks,
+            needed=self.list_needed(),
         )
+
+    def list_needed(self) -> dict[Any, float]:
+        """The probability that each class needs to be decided for, where a threshold is set."""
+        threshold = self.decider.threshold
+        return {} if threshold is None else {label: threshold.needed(k) for k, label in enumerate(self.decider.classes)}
 
     def _tabulate(
         self,

@@ -57,6 +57,7 @@ def render_page(
         findings=findings.list_findings(evidence),
         trained=[_OBJECTIVES.get(str(one.settings.get("objective")), "a method of its own") for one in both],
         n_models=len(decider.models),
+        threshold=decider.threshold,
         ranked=bool(decider.encoder.ranks),
         name_places=name_places,
         cost_of_1=say_cost(ranked=bool(decider.encoder.ranks)),

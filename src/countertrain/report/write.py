@@ -164,4 +164,5 @@ def _judge_advice(decider: Decider, test: _Rows, wanted: int, seed: int) -> Verd
 
 
 def _judge_decisions(decider: Decider, test: _Rows, target: int) -> audit.Performance:
-    return audit.measure_performance(decider.compute_probabilities(test.x), test.y, target)
+    decision, probability = decider.weigh(test.x)
+    return audit.measure_performance(probability, test.y, target, decision)

@@ -39,6 +39,8 @@ class About(BaseModel):
     own_code: dict[str, str]
     estimator: Estimator | None
     environment: dict[str, Any]
+    threshold: float | None = None
+    """The probability that the wanted class needs, as a number, however it was chosen."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -53,6 +55,7 @@ class About(BaseModel):
             own_code=dict(run.own_code),
             estimator=None if run.estimator is None else Estimator(**run.estimator),
             environment=dict(run.environment),
+            threshold=None if run.threshold is None else run.threshold.at,
         )
 
     @classmethod

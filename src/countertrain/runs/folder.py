@@ -37,6 +37,7 @@ from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, build_constraints, build_models
 from countertrain.runs.run import Run, keep_reference
 from countertrain.runs.settings import Settings
+from countertrain.runs.wanted import make_threshold
 from countertrain.tables import Dataset
 from countertrain.tables.dataset import Split
 from countertrain.tables.encoder import Encoder
@@ -127,6 +128,7 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
         twin=read_run(path / _TWIN, module=module) if (path / _TWIN).is_dir() else None,
         own_code=about.own_code,
         estimator=None if about.estimator is None else about.estimator.model_dump(),
+        threshold=make_threshold(settings, data, about.threshold),
         environment=about.environment,
         folder=path,
         id=_identify(checksums),

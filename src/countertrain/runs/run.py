@@ -14,6 +14,7 @@ from torch import nn
 from countertrain.files import write_text
 from countertrain.models.deciding import as_one
 from countertrain.recourse.decider import Decider
+from countertrain.recourse.threshold import Threshold
 from countertrain.runs.measure import Scores, measure
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.settings import Settings
@@ -46,6 +47,8 @@ class Run:
     """What was given in Python instead of by name (module, objective, generator, teacher), and what it was."""
     estimator: Mapping[str, Any] | None = None
     """What the classifier of scikit-learn remembers beside its settings, if it was trained by one."""
+    threshold: Threshold | None = None
+    """The probability from which the class that people want is decided for, where one is set."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Versions and machine of the training, and the fingerprint of its data."""
     folder: Path | None = None
@@ -66,7 +69,9 @@ class Run:
             (rows.x, rows.y) if len(rows) else None for rows in (self.data.train, self.data.validation)
         )
         settings = self.settings.model_dump() | dict(self.own_code)
-        decider = Decider(self.data.encoder, classes, tuple(self.models), reference, held_out, settings)
+        decider = Decider(
+            self.data.encoder, classes, tuple(self.models), reference, held_out, settings, threshold=self.threshold
+        )
         return decider.want(self.settings.target)
 
     @property

@@ -37,7 +37,10 @@ class Chance:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the model decides for a person, the most probable class, and the probability of every class."""
+    """What the model decides for a person, and the probability of every class: the most probable one is decided for.
+
+    Where a threshold is set, it is the class that reaches it.
+    """
 
     decision: Label
     probabilities: list[Chance]
@@ -90,6 +93,8 @@ class Form:
     classes: list[Label]
     target: Label | None
     """The class that people want, and that is asked for where a question names none; null where nobody said."""
+    needed: dict[str, list[float]]
+    """For each model the probability that each class needs to be decided for; none where the likeliest one is."""
     models: list[str]
     max_rows: int
     max_options: int

@@ -66,10 +66,10 @@ class Desk:
     def predict(self, questions: Sequence[Question]) -> list[bytes]:
         """The decisions on the people of each question."""
         labels, x = self.decider.classes, self._encode(self._to_frame(questions))
-        probability = self.decider.compute_probabilities(x).tolist()  # (n, K)
+        decided, probability = (each.tolist() for each in self.decider.weigh(x))  # (n,), (n, K)
         decisions = [
-            Decision(labels[row.index(max(row))], [Chance(*pair) for pair in zip(labels, row, strict=True)])
-            for row in probability
+            Decision(labels[k], [Chance(*pair) for pair in zip(labels, row, strict=True)])
+            for k, row in zip(decided, probability, strict=True)
         ]
         return [_DECISIONS(PredictAnswer(decisions[part])) for part in _split_rows(questions)]
 

@@ -145,6 +145,7 @@ def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
         cost=cost,
         classes=[*main.decider.classes],
         target=main.decider.target,
+        needed={name: [*desk.search.list_needed().values()] for name, desk in desks.items()},
         models=[*desks],
         max_rows=limits.rows,
         max_options=limits.options,

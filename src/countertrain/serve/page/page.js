@@ -291,6 +291,8 @@ function showDecision(decided) {
   byId("decision").textContent = decided ? formatValue(decided.decision) : "";
   const chance = decided?.probabilities.find(({ label }) => label === decided.decision).probability;
   byId("sure").textContent = decided ? `${percent(chance)} sure` : "Please correct the marked fields.";
+  const needed = state.form.needed[chosenModel()][state.form.classes.indexOf(state.form.target)];
+  byId("needed").textContent = needed === undefined ? "" : `${quote(state.form.target)} needs ${percent(needed)}.`;
   const bars = (decided?.probabilities ?? []).flatMap(({ label, probability }) => {
     const bar = make("span");
     bar.style.width = `${100 * probability}%`;
