@@ -29,7 +29,7 @@ from countertrain.runs.registry import OwnCode, find_encoder, read_schema
 from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
-from countertrain.runs.wanted import check_wanted, choose_threshold
+from countertrain.runs.wanted import check_wanted, choose_threshold, gather_evidence
 from countertrain.search.generator import Generator
 from countertrain.tables.cells import as_declared
 from countertrain.tables.encoder import Encoder
@@ -69,6 +69,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `threshold`: the probability that `target` needs, of two classes: a number; or "cost:5:1", chosen by the held-out
       rows so that mistakes cost least (to grant it wrongly costs 5, to refuse it wrongly 1); or "rate:0.3", so that
       30 % of people get it.
+    - `against_evidence`: advice keeps to what the training rows say of a column, where that is clear (that more of it,
+      or less, makes the wanted class more frequent, all else equal) and nobody has declared a direction. True, or the
+      names of columns, lets it go the other way.
     - `objective`: "taught" for counterfactual training with a teacher, "ct" for the paper's, "ar" or "cd" for one half
       of that, "bl" for a conventional network; or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
@@ -117,6 +120,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         decrease: Sequence[str] | None = None,
         target: Any = None,
         threshold: float | str | Mapping[str, float] | None = None,
+        against_evidence: bool | Sequence[str] | None = None,
         objective: str | Method | None = None,
         generator: str | Generator | None = None,
         hidden: Sequence[int] | None = None,
@@ -149,6 +153,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.decrease = decrease
         self.target = target
         self.threshold = threshold
+        self.against_evidence = against_evidence
         self.objective = objective
         self.generator = generator
         self.hidden = hidden
@@ -201,7 +206,15 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             fitting.warn_if_immature(settings.objective, history)
         kept = fitting.keep_rows(settings, data, rng)
         threshold = choose_threshold(settings, data, training.models)
-        run = Run(settings, kept, training.models, history, threshold=threshold, environment=describe_environment())
+        run = Run(
+            settings,
+            kept,
+            training.models,
+            history,
+            threshold=threshold,
+            evidence=gather_evidence(settings, data),
+            environment=describe_environment(),
+        )
         return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 
     def resolve(self) -> Settings:
@@ -272,6 +285,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         n_steps: int = N_STEPS,
         certainty: float | None = None,
         sparse: bool = True,
+        against_evidence: bool = False,
         seed: int = 0,
     ) -> "Recourse":
         """What each row could change to be decided as `target`; left out, as people want by `target` of the classifier.
@@ -281,7 +295,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
         Up to `options` ways are found per row. They make the classifier as sure as it is of most real people who have
         that decision, or give it the probability `tau`. For this call, further columns may be held fixed and values
-        limited: `ranges={"income": (None, 50_000)}`.
+        limited: `ranges={"income": (None, 50_000)}`; `against_evidence` lets columns go the way that the training rows
+        speak against.
 
         `certainty` asks for advice that holds: of such advice to people who were held out in training, so large a share
         is accepted by independent models, too (some seconds the first time).
@@ -302,6 +317,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             tau=tau,
             n_steps=n_steps,
             sparse=sparse,
+            against_evidence=against_evidence,
             seed=seed,
         )
 
@@ -496,6 +512,8 @@ def load(path: str | os.PathLike[str], *, module: Module | None = None) -> Count
 def _as_given(name: str, value: Any) -> Any:
     """A parameter as settings take it."""
     if name in ("immutable", "increase", "decrease") and value is not None:
+        return tuple(check_names(value, value))
+    if name == "against_evidence" and not isinstance(value, bool | None):
         return tuple(check_names(value, value))
     return plain(value)
 

@@ -46,6 +46,7 @@ def test_training_asks_no_more_for_what_it_was_told(file: Path, capsys: pytest.C
     out = " ".join(capsys.readouterr().out.split())
     assert f"next: countertrain explain {file.parent / 'n'} | countertrain report" in out
     assert "CLASS" not in out
+    assert "advice keeps to the evidence: income +, debt -, job (some levels)" in out
 
 
 def test_only_those_are_explained_who_did_not_get_it_by_the_numbers_that_they_have(
@@ -159,3 +160,31 @@ def test_a_threshold_that_makes_no_sense_is_refused(
     assert run("train", file, "--label", "decision", *told, "--out", file.parent / "none") == 2
     assert said in capsys.readouterr().err
     assert not (file.parent / "none").exists()
+
+
+def test_advice_keeps_to_the_evidence_unless_told_otherwise(model: Path, tmp_path: Path) -> None:
+    people = read_run(model).test_rows()[0]
+    for told, kept in (([], True), (["--against-evidence"], False)):
+        assert run("explain", model, "--target", "refused", "--options", 3, *told, "--out", tmp_path / "r.csv") == 0
+        table = pd.read_csv(tmp_path / "r.csv")
+        before = people.loc[table["row"]].reset_index(drop=True)
+        lower = (table["income"] <= before["income"]) & ~(table["debt"] < before["debt"])
+        assert len(table) > 20
+        assert lower.all() or not kept
+    assert run("train", model.with_name("loans.csv"), "--label", "decision", "--target", "granted", "--epochs", 1,
+               "--against-evidence", "--out", tmp_path / "free") == 0  # fmt: skip
+    assert read_run(tmp_path / "free").decider.evidence is None
+
+
+def test_what_people_rarely_can_change_is_held_fixed_in_one_word(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["--label", "decision", "--epochs", 1, "--fix-proposed"]
+    assert run("train", file, *told, "--out", tmp_path / "m") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "... held fixed: age" in said
+    assert "people can rarely change" not in said
+    assert read_run(tmp_path / "m").settings.immutable == ("age",)
+    assert run("train", file, *told, "--immutable", "job", "--increase", "age", "--out", tmp_path / "n") == 0
+    assert "... held fixed: none" in capsys.readouterr().err  # its owner said something else of it
+    assert read_run(tmp_path / "n").settings.mutability == {"job": "none", "age": "increase"}

@@ -416,3 +416,20 @@ def test_a_threshold_decides_is_searched_for_and_told() -> None:
     assert len(valid) > 30
     assert all(option["probability"] >= 0.85 for option in valid)
     assert content(ask(create_app(classifier().decider, limits=PATIENT), "/schema"))["needed"] == {"main": []}
+
+
+def test_the_evidence_is_told_with_the_columns_and_nobody_is_sent_against_it() -> None:
+    decider = classifier().decider.want("granted")
+    assert decider.evidence is not None
+    app, rows = create_app(decider, limits=PATIENT), people(40)
+    columns = {column["name"]: column for column in content(ask(app, "/schema"))["columns"]}
+    assert columns["credit income"]["evidence"] == "more helps (evidence: +, sure)"
+    assert columns["debt"]["evidence"] == "less helps (evidence: -, sure)"
+    assert columns["age"]["evidence"] is None  # nobody can change it
+    ranges = {"credit income": [None, 80_000]}
+    told = content(ask(app, "/explain", {"rows": rows, "options": 3, "ranges": ranges}))["explanations"]
+    changes = [change for one in told for option in one["options"] for change in option["changes"]]
+    ways = {
+        name: {c["after"] > c["before"] for c in changes if c["column"] == name} for name in ("credit income", "debt")
+    }
+    assert ways == {"credit income": {True}, "debt": {False}}

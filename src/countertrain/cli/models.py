@@ -86,6 +86,7 @@ def explain(
     certainty: Annotated[
         float | None, typer.Option(help="Share of the advice that is to hold by independent models, instead of --tau.")
     ] = None,
+    against_evidence: options.AgainstEvidence = False,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
     """What each person could change for the decision wanted; the first few on the screen, all of them into a file.
@@ -107,7 +108,14 @@ def explain(
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
     if certainty is not None:
         tau = _find_tau(decider, certainty, tau)
-    found = explain(decider, people.iloc[numbers], options=n_options, immutable=fixed, tau=tau)
+    found = explain(
+        decider,
+        people.iloc[numbers],
+        options=n_options,
+        immutable=fixed,
+        tau=tau,
+        against_evidence=against_evidence,
+    )
     numbered = [replace(explanation, row=number) for number, explanation in zip(numbers, found, strict=True)]
     if numbered:
         console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)

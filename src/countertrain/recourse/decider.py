@@ -7,10 +7,13 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
+from countertrain.constraints import Constraints
 from countertrain.models.deciding import as_one, logits_of
+from countertrain.recourse.evidence import Evidence
 from countertrain.recourse.threshold import Threshold, decide
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_class
+from countertrain.tables.schema import Column
 
 __all__ = ["Decider"]
 
@@ -33,6 +36,8 @@ class Decider:
     """The label of the class that people want; None where nobody said."""
     threshold: Threshold | None = None
     """The probability from which one of two classes is decided for; None: the likeliest class is."""
+    evidence: Evidence | None = None
+    """What the training rows say of each column, against which nobody is advised to go; None: anybody may be."""
 
     def settle_target(self, given: Any = None) -> Any:
         """What is asked for now, or else what people were said to want; None where neither was said."""
@@ -46,6 +51,31 @@ class Decider:
     def model(self) -> nn.Module:
         """The models as one: (n, D) encoded rows -> (n, K) logits."""
         return as_one(self.models)
+
+    def restrict(self, k: int, **restrictions: Any) -> Constraints:
+        """What people who want class k may be asked to change: by the schema, and not against the evidence.
+
+        `restrictions` are those of one case, as `Encoder.constraints` takes them.
+        """
+        if restrictions:
+            return self._encode_for(k).constraints(**restrictions)
+        if k not in self._limits:
+            self._limits[k] = self._encode_for(k).constraints()
+        return self._limits[k]
+
+    def list_columns(self, k: int) -> tuple[Column, ...]:
+        """The columns with the directions that are left to people who want class k."""
+        return self._encode_for(k).schema.columns
+
+    def _encode_for(self, k: int) -> Encoder:
+        if self.evidence is None:
+            return self.encoder
+        return replace(self.encoder, schema=self.evidence.narrow(self.encoder.schema, k))
+
+    @cached_property
+    def _limits(self) -> dict[int, Constraints]:
+        """By class number, what is worked out once."""
+        return {}
 
     def compute_probabilities(self, x: Tensor) -> Tensor:
         """The probability of each class, (n, K) float64, for encoded rows x (n, D)."""

@@ -44,6 +44,7 @@ def explain(
     tau: float | None = None,
     n_steps: int = N_STEPS,
     sparse: bool = True,
+    against_evidence: bool = False,
     seed: int = 0,
 ) -> Recourse:
     """What each row could change for the decision `target`: a class, or one per row.
@@ -53,9 +54,10 @@ def explain(
     Up to `options` ways are found per row. `immutable` and `ranges` restrict columns for this call, beyond what the
     schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it is of most
     real people who have that decision. `n_steps` is the most that each of two gradient searches may take to get there.
-    With `sparse`, every change that is not needed is undone. `seed` draws the real rows that options are compared with.
+    With `sparse`, every change that is not needed is undone. With `against_evidence`, a column may also go the way that
+    the training rows speak against. `seed` draws the real rows that options are compared with.
     """
-    search = RecourseSearch.of(decider, seed=seed)
+    search = RecourseSearch.of(replace(decider, evidence=None) if against_evidence else decider, seed=seed)
     request = search.request(rows, target, immutable=immutable, ranges=ranges)
     return search([request], options=options, tau=tau, n_steps=n_steps, sparse=sparse)[0]
 
@@ -100,16 +102,19 @@ class RecourseSearch:
         encoder = self.decider.encoder
         frame = _to_frame(rows, encoder.schema.names)
         origin = torch.from_numpy(encoder.encode(frame))
-        constraints = encoder.constraints(immutable=immutable, ranges=ranges)
-        return Request(
-            frame[list(encoder.schema.names)].reset_index(drop=True),
-            torch.from_numpy(
-                find_targets(
-                    self.decider.settle_target(target), self.decider.classes, self.decider.decide(origin).numpy()
-                )
-            ),
-            Reach.of(constraints, origin),
-        )
+        wanted, decided = self.decider.settle_target(target), self.decider.decide(origin).numpy()
+        targets = torch.from_numpy(find_targets(wanted, self.decider.classes, decided))
+        reach = self.find_reach(origin, targets, immutable=immutable, ranges=ranges)
+        return Request(frame[list(encoder.schema.names)].reset_index(drop=True), targets, reach)
+
+    def find_reach(self, origin: Tensor, target: Tensor, **restrictions: Any) -> Reach:
+        """Where people at rows `origin` (n, D) may be sent, each by the class (n,) that they want."""
+        reach = Reach.of(self.decider.restrict(int(target[0]) if len(target) else 0, **restrictions), origin)
+        for k in target.unique().tolist() if self.decider.evidence is not None else ():
+            rows = (target == k).nonzero()[:, 0]
+            if len(rows) < len(target):
+                reach = reach.put(rows, Reach.of(self.decider.restrict(k, **restrictions), origin[rows]))
+        return reach
 
     def keep_unknown(self, frame: pd.DataFrame, reach: Reach) -> Reach:
         """What is missing in people's rows stays missing, unless filling it in is something that they can do."""
@@ -191,9 +196,9 @@ class RecourseSearch:
         encoder, classes = self.decider.encoder, pd.Index(self.decider.classes).to_numpy()
         found = find_options(ladder, reach, target, asked)
         table = self._tabulate(ladder, frame, target, reach, found)
-        columns = encoder.schema.columns
+        columns = self.decider.list_columns(int(target[0]) if len(target) else 0)  # all want the same
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, self.keep_unknown(frame, Reach.of(encoder.constraints(), reach.origin))
+        first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(reach.origin, target))
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))

@@ -67,8 +67,8 @@ def render_page(
         settings=settings[0],
         differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
         columns=[
-            (column.name, _describe_values(column), WAYS[column.mutability])
-            for column in decider.encoder.schema.columns
+            (column.name, _describe_values(column), _describe_way(decider, evidence.target, i))
+            for i, column in enumerate(decider.encoder.schema.columns)
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
@@ -121,6 +121,16 @@ def _describe_values(column: Numeric | Categorical | Boolean) -> str:
         )
         return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
     return list_phrases(column.labels, _MOST_LEVELS)
+
+
+def _describe_way(decider: Decider, target: int, i: int) -> str:
+    """How a column may change, and what the training rows say of it, where advice keeps to that."""
+    column = decider.encoder.schema.columns[i]
+    way = WAYS[column.mutability]
+    if decider.evidence is None or column.mutability != "both":
+        return way
+    known = decider.evidence.by_class[target][i]
+    return f"{way}: {known.summary()}" if known.is_clear else way
 
 
 def _format_percent(share: float | None) -> str:

@@ -41,6 +41,8 @@ class About(BaseModel):
     environment: dict[str, Any]
     threshold: float | None = None
     """The probability that the wanted class needs, as a number, however it was chosen."""
+    evidence: list[list[dict[str, Any]]] | None = None
+    """By class and column, what the training rows say, against which nobody is advised to go."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -56,6 +58,7 @@ class About(BaseModel):
             estimator=None if run.estimator is None else Estimator(**run.estimator),
             environment=dict(run.environment),
             threshold=None if run.threshold is None else run.threshold.at,
+            evidence=None if run.evidence is None else run.evidence.to_list(),
         )
 
     @classmethod

@@ -32,6 +32,7 @@ from countertrain.files import (
     recover_folder,
     write_tensors,
 )
+from countertrain.recourse.evidence import Evidence
 from countertrain.runs.about import About, check_labels
 from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, build_constraints, build_models
@@ -129,6 +130,7 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
         own_code=about.own_code,
         estimator=None if about.estimator is None else about.estimator.model_dump(),
         threshold=make_threshold(settings, data, about.threshold),
+        evidence=None if about.evidence is None else Evidence.from_list(about.evidence),
         environment=about.environment,
         folder=path,
         id=_identify(checksums),

@@ -123,6 +123,11 @@ class Settings(BaseModel):
     increase: Names = Field((), description="columns that can only grow")
     decrease: Names = Field((), description="columns that can only shrink")
 
+    against_evidence: bool | Names = Field(
+        True,
+        description="columns, or true for all, that advice may move against what the training rows say of them",
+    )
+
     epochs: int = Field(100, ge=0)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         30, description="rows of a mini-batch; auto: 64 updates per epoch, of 30 to 1000 rows"

@@ -8,16 +8,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from countertrain.models.deciding import as_one, logits_of
+from countertrain.recourse.evidence import Evidence
 from countertrain.recourse.threshold import Threshold
 from countertrain.runs.threshold_rules import LEAST, read_costs, read_rate
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.labels import find_class
-from countertrain.words import list_names
+from countertrain.words import list_names, suggest
 
 if TYPE_CHECKING:
     from countertrain.runs.settings import Settings
 
-__all__ = ["check_wanted", "choose_by_cost", "choose_by_rate", "choose_threshold", "make_threshold"]
+__all__ = ["check_wanted", "choose_by_cost", "choose_by_rate", "choose_threshold", "gather_evidence", "make_threshold"]
 
 _FEWEST = 20  # validation rows, to choose a threshold by them
 _CLEAR = 2.0  # standard errors by which another threshold must be cheaper than the one that honest probabilities need
@@ -26,9 +27,13 @@ Floats = NDArray[np.float64]
 
 
 def check_wanted(settings: "Settings", data: Dataset) -> None:
-    """Refuse a wanted decision that is none of the classes, and a threshold that cannot be chosen."""
+    """Refuse a wanted decision that is none of the classes, columns that there are not, a threshold out of nothing."""
     if settings.target is not None:
         find_class(settings.target, data.classes)
+    for name in () if isinstance(settings.against_evidence, bool) else settings.against_evidence:
+        if name not in data.schema.names:
+            hint = suggest(name, data.schema.names)
+            raise ValueError(f"against_evidence names {name!r}, which is no column of the table; {hint}")
     if settings.threshold is None:
         return
     if len(data.classes) != 2:
@@ -55,6 +60,13 @@ def choose_threshold(settings: "Settings", data: Dataset, models: Sequence[nn.Mo
         assert rate is not None  # the settings take no other text
         at = choose_by_rate(p, rate)
     return make_threshold(settings, data, float(np.clip(at, LEAST, 1 - LEAST)))
+
+
+def gather_evidence(settings: "Settings", data: Dataset) -> Evidence | None:
+    """What the training rows say of each column, unless advice may go against all of it."""
+    if settings.against_evidence is True:
+        return None
+    return Evidence.of(data.encoder, data.train.x.double().numpy(), data.train.y.numpy(), data.n_classes)
 
 
 def make_threshold(settings: "Settings", data: Dataset, at: float | None) -> Threshold | None:

@@ -84,7 +84,8 @@ class Form:
     columns: list[dict[str, Any]]
     """Each column of the schema; of levels also their `labels`, the texts by which ranges name them.
 
-    Of numbers also their `fifths`: the four numbers that part people into fifths, null where nobody counted.
+    Of numbers also their `fifths`: the four numbers that part people into fifths, null where nobody counted. And the
+    `evidence`: what the training rows say of a column for the class that people want, null where it is not clear.
     """
     fifths: list[str]
     """The fifths in words, from the lowest to the highest: what `places` of a change are called."""

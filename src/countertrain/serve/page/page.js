@@ -206,6 +206,7 @@ function showHint(field) {
     if (column.missing !== "refuse") said.push("may be left empty");
   }
   if (WAYS[column.mutability]) said.push(WAYS[column.mutability]);
+  if (column.evidence) said.push(column.evidence.replace(/ \(.*\)$/, ""));
   field.hint.textContent = said.join(" · ");
 }
 
