@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from countertrain.files import one_sentence
 from countertrain.models.deciding import logits_of
 from countertrain.recourse.defaults import N_STEPS, OPTIONS
+from countertrain.recourse.threshold import decide
 from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import read_run, write_run
 from countertrain.runs.measure import Training
@@ -28,6 +29,7 @@ from countertrain.runs.registry import OwnCode, find_encoder, read_schema
 from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
 from countertrain.runs.training import describe_environment
+from countertrain.runs.wanted import check_wanted, choose_threshold, gather_evidence
 from countertrain.search.generator import Generator
 from countertrain.tables.cells import as_declared
 from countertrain.tables.encoder import Encoder
@@ -63,6 +65,13 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
       column is sure to be among them, as in cross-validation.
     - `immutable`, `increase`, `decrease`: names of columns that people cannot change, or only one way; they overrule
       the schema.
+    - `target`: the class that people want. Whatever explains, judges and reports then speaks of it.
+    - `threshold`: the probability that `target` needs, of two classes: a number; or "cost:5:1", chosen by the held-out
+      rows so that mistakes cost least (to grant it wrongly costs 5, to refuse it wrongly 1); or "rate:0.3", so that
+      30 % of people get it.
+    - `against_evidence`: advice keeps to what the training rows say of a column, where that is clear (that more of it,
+      or less, makes the wanted class more frequent, all else equal) and nobody has declared a direction. True, or the
+      names of columns, lets it go the other way.
     - `objective`: "taught" for counterfactual training with a teacher, "ct" for the paper's, "ar" or "cd" for one half
       of that, "bl" for a conventional network; or a Method.
     - `generator`: the search in training, "eccco", "generic" or "revise" (in latent space); or a Generator.
@@ -109,6 +118,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         immutable: Sequence[str] | None = None,
         increase: Sequence[str] | None = None,
         decrease: Sequence[str] | None = None,
+        target: Any = None,
+        threshold: float | str | Mapping[str, float] | None = None,
+        against_evidence: bool | Sequence[str] | None = None,
         objective: str | Method | None = None,
         generator: str | Generator | None = None,
         hidden: Sequence[int] | None = None,
@@ -139,6 +151,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.immutable = immutable
         self.increase = increase
         self.decrease = decrease
+        self.target = target
+        self.threshold = threshold
+        self.against_evidence = against_evidence
         self.objective = objective
         self.generator = generator
         self.hidden = hidden
@@ -183,13 +198,23 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if self.early_stopping is None and len(y) < fitting.FEWEST_ROWS:
             settings = settings.change(early_stopping=False)
         data = fitting.make_dataset(settings, encoder, x, y, classes, rng, label)
+        check_wanted(settings, data)
         training = Training.begin([settings], data, own=self.own_code)
         with callbacks.progress_bar(settings.epochs, shown=self.verbose) as watching:
             history = training.fit(callbacks=watching)
         if self.own_code.objective is None:
             fitting.warn_if_immature(settings.objective, history)
         kept = fitting.keep_rows(settings, data, rng)
-        run = Run(settings, kept, training.models, history, environment=describe_environment())
+        threshold = choose_threshold(settings, data, training.models)
+        run = Run(
+            settings,
+            kept,
+            training.models,
+            history,
+            threshold=threshold,
+            evidence=gather_evidence(settings, data),
+            environment=describe_environment(),
+        )
         return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 
     def resolve(self) -> Settings:
@@ -237,9 +262,10 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return logits.softmax(-1).numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row, (n,)."""
-        best: NDArray[np.int64] = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+        """The class that is decided for, (n,): the most probable one, or the one that reaches the threshold."""
+        logits = logits_of(self.ensemble_, self.encoder_.tensor(self._rows(X)))
+        decided: NDArray[np.int64] = decide(logits, self.run_.threshold).numpy()
+        return self.classes_[decided]
 
     @property
     def decider(self) -> "Decider":
@@ -259,13 +285,18 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         n_steps: int = N_STEPS,
         certainty: float | None = None,
         sparse: bool = True,
+        against_evidence: bool = False,
         seed: int = 0,
     ) -> "Recourse":
-        """What each row could change to be decided as `target`; of two classes, the other one if left out.
+        """What each row could change to be decided as `target`; left out, as people want by `target` of the classifier.
+
+        Where nobody said what they want, it is the other one of two classes. Who is decided so already is told to
+        change nothing.
 
         Up to `options` ways are found per row. They make the classifier as sure as it is of most real people who have
         that decision, or give it the probability `tau`. For this call, further columns may be held fixed and values
-        limited: `ranges={"income": (None, 50_000)}`.
+        limited: `ranges={"income": (None, 50_000)}`; `against_evidence` lets columns go the way that the training rows
+        speak against.
 
         `certainty` asks for advice that holds: of such advice to people who were held out in training, so large a share
         is accepted by independent models, too (some seconds the first time).
@@ -286,6 +317,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             tau=tau,
             n_steps=n_steps,
             sparse=sparse,
+            against_evidence=against_evidence,
             seed=seed,
         )
 
@@ -293,7 +325,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """The probability at which so large a share of the advice holds."""
         from countertrain.judge.certainty import find_tau, judge_held_out
 
-        check_is_fitted(self)
+        target = self.decider.settle_target(target)
         known = self.__dict__.setdefault("_verdicts", {})
         if plain(target) not in known:
             known[plain(target)] = judge_held_out(self.decider, target)
@@ -320,11 +352,12 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """Does the advice hold? What independent models make of the rows that people among X are told to have.
 
         They are boosting, a forest, logistic regression, and this classifier trained anew on two halves of its rows.
-        `target` is the decision that people want, the last class if left out; y holds the true labels of X.
+        `target` is the decision that people want; left out, that of the classifier, or else the last class. y holds the
+        true labels of X.
         """
         from countertrain.judge import judge
 
-        check_is_fitted(self)
+        target = self.decider.settle_target(target)
         table = as_frame(self._rows(X), self.encoder_.schema.names)
         codes = code_labels(pd.Series(column_or_1d(y), name=self.run_.data.label), tuple(self.decider.classes))[0]
         wanted = self.classes_[-1] if target is None else target
@@ -420,7 +453,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         Input `rows` (n, columns), float64; outputs `label` (n,), a place in `classes_`, and `probabilities` (n, K).
         """
         check_is_fitted(self)
-        export.save_onnx(self.encoder_, self.ensemble_, self.classes_, Path(path))
+        export.save_onnx(self.encoder_, self.ensemble_, self.classes_, Path(path), threshold=self.run_.threshold)
 
     def onnx_rows(self, X: Any) -> NDArray[np.float64]:
         """Rows as the ONNX file takes them: numbers in their own units, levels by place, truth values as 0 or 1."""
@@ -479,6 +512,8 @@ def load(path: str | os.PathLike[str], *, module: Module | None = None) -> Count
 def _as_given(name: str, value: Any) -> Any:
     """A parameter as settings take it."""
     if name in ("immutable", "increase", "decrease") and value is not None:
+        return tuple(check_names(value, value))
+    if name == "against_evidence" and not isinstance(value, bool | None):
         return tuple(check_names(value, value))
     return plain(value)
 

@@ -50,7 +50,7 @@ def test_recourse_goes_into_a_file_and_its_beginning_onto_the_screen(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("r.csv", "r.json"):
-        assert run("explain", folder / "m", "--target", "granted", "--out", tmp_path / name) == 0
+        assert run("explain", folder / "m", "--target", "granted", "--everyone", "--out", tmp_path / name) == 0
     assert "60 people" in capsys.readouterr().out
     table = pd.read_csv(tmp_path / "r.csv")
     assert list(table["row"].unique()) == list(range(60))

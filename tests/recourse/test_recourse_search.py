@@ -49,8 +49,8 @@ def starts(recourse: Recourse) -> pd.DataFrame:
 
 
 def with_model(clf: CounterfactualClassifier, model: nn.Module) -> CounterfactualClassifier:
-    """The same classifier, but for its model."""
-    return CounterfactualClassifier.of(replace(clf.run_, models=[model]))
+    """The same classifier, but for its model, of whose likings the training rows know nothing."""
+    return CounterfactualClassifier.of(replace(clf.run_, models=[model], evidence=None))
 
 
 def check(clf: CounterfactualClassifier, recourse: Recourse, asked: float | None = None, **restrictions: Any) -> None:

@@ -56,6 +56,18 @@ def test_onnxruntime_decides_as_the_classifier_does(
     assert said["columns"][2] == {"name": "job", "levels": ["clerk", "none", "smith"]}
 
 
+def test_a_threshold_is_part_of_the_file(tmp_path: Path) -> None:
+    classifier = quick(target="granted", threshold=0.8, n_models=1, objective="bl").fit(X, Y)
+    classifier.save_onnx(tmp_path / "model.onnx")
+    new = loans(seed=3)[0]
+    label, probabilities = run(tmp_path / "model.onnx", classifier.onnx_rows(new))
+    assert classifier.classes_[label].tolist() == classifier.predict(new).tolist()
+    assert (label != probabilities.argmax(1)).sum() > 5  # it matters
+    np.testing.assert_allclose(probabilities, classifier.predict_proba(new), atol=1e-5)
+    said = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
+    assert said["threshold"] == {"class": "granted", "probability": 0.8}
+
+
 @pytest.mark.parametrize(
     ("encoder", "model"), [("ranks", "mlp"), ("standard", "piecewise"), ("ranks", "piecewise"), ("standard", "mlp")]
 )

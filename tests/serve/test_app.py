@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from office import PATIENT, PERSON, applications, ask, classifier, content, near, people, together
 
 from countertrain.estimator import CounterfactualClassifier
+from countertrain.recourse.threshold import Threshold
 from countertrain.runs.folder import write_run
 from countertrain.serve.app import create_app, run
 from countertrain.serve.desk import Desk
@@ -376,3 +377,59 @@ def test_run_serves_the_two_models_of_a_folder(tmp_path: Path, monkeypatch: pyte
     assert content(ask(served["app"], "/schema"))["models"] == ["main"]
     run(tmp_path / "ct", baseline=tmp_path / "bl", host="0.0.0.0", token=TOKEN)
     assert ask(served["app"], "/schema").status_code == 401
+
+
+def test_what_people_want_is_asked_for_where_a_question_names_nothing() -> None:
+    for n_classes in (2, 3):
+        decider = classifier(n_classes=n_classes).decider
+        app = create_app(decider, target="granted", limits=PATIENT)
+        assert content(ask(app, "/schema"))["target"] == "granted"
+        rows = people(30)
+        decided = [one["decision"] for one in content(ask(app, "/predict", {"rows": rows}))["decisions"]]
+        told = content(ask(app, "/explain", {"rows": rows}))["explanations"]
+        assert {one["target"] for one in told} == {"granted"}
+        assert "granted" in decided
+        assert {*decided} > {"granted"}
+        for one, decision in zip(told, decided, strict=True):
+            assert (one["options"][0]["reason"] == "already 'granted'") == (decision == "granted")
+        other = content(ask(app, "/explain", {"rows": rows[:1], "target": "refused"}))["explanations"]
+        assert other[0]["target"] == "refused"
+    assert content(ask(create_app(classifier().decider, limits=PATIENT), "/schema"))["target"] is None
+
+
+def test_a_wish_that_is_no_class_is_refused_before_serving() -> None:
+    with pytest.raises(ValueError, match=r"target must be one of the classes .*did you mean 'granted'"):
+        create_app(classifier().decider, target="grantd")
+
+
+def test_a_threshold_decides_is_searched_for_and_told() -> None:
+    decider = replace(classifier().decider.want("granted"), threshold=Threshold(0, 0.85))
+    app, rows = create_app(decider, limits=PATIENT), people(40)
+    assert content(ask(app, "/schema"))["needed"] == {"main": [0.85, pytest.approx(0.15)]}
+    decisions = content(ask(app, "/predict", {"rows": rows}))["decisions"]
+    granted = [one["probabilities"][0]["probability"] >= 0.85 for one in decisions]
+    assert [one["decision"] == "granted" for one in decisions] == granted
+    assert any(0.5 <= one["probabilities"][0]["probability"] < 0.85 for one in decisions)
+    told = content(ask(app, "/explain", {"rows": rows}))["explanations"]
+    assert all(one["needed"] == 0.85 for one in told)
+    valid = [option for one in told for option in one["options"] if option["valid"]]
+    assert len(valid) > 30
+    assert all(option["probability"] >= 0.85 for option in valid)
+    assert content(ask(create_app(classifier().decider, limits=PATIENT), "/schema"))["needed"] == {"main": []}
+
+
+def test_the_evidence_is_told_with_the_columns_and_nobody_is_sent_against_it() -> None:
+    decider = classifier().decider.want("granted")
+    assert decider.evidence is not None
+    app, rows = create_app(decider, limits=PATIENT), people(40)
+    columns = {column["name"]: column for column in content(ask(app, "/schema"))["columns"]}
+    assert columns["credit income"]["evidence"] == "more helps (evidence: +, sure)"
+    assert columns["debt"]["evidence"] == "less helps (evidence: -, sure)"
+    assert columns["age"]["evidence"] is None  # nobody can change it
+    ranges = {"credit income": [None, 80_000]}
+    told = content(ask(app, "/explain", {"rows": rows, "options": 3, "ranges": ranges}))["explanations"]
+    changes = [change for one in told for option in one["options"] for change in option["changes"]]
+    ways = {
+        name: {c["after"] > c["before"] for c in changes if c["column"] == name} for name in ("credit income", "debt")
+    }
+    assert ways == {"credit income": {True}, "debt": {False}}

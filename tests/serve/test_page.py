@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import uvicorn
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from office import PATIENT, classifier
 
 from countertrain.recourse.rendering import name_places
+from countertrain.recourse.threshold import Threshold
 from countertrain.serve.app import create_app
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -307,3 +309,26 @@ def test_a_service_with_a_token_is_opened_with_it(visit: Callable[..., "playwrig
         page.get_by_text("Open").click()
         assert decided(page) in ("granted", "refused")
         assert not page.is_visible("#trouble")
+
+
+def test_who_has_what_people_want_is_not_told_how_to_lose_it(visit: Callable[..., "playwright.Page"]) -> None:
+    with served(create_app(classifier().decider, target="granted", limits=PATIENT)) as address:
+        page = visit(address)
+        page.wait_for_selector("#decision:text-is('refused')")  # the first example is somebody who has to ask
+        assert page.is_hidden("#content")
+        assert page.inner_text("#needed") == ""
+        assert show_options(page).count() >= 1
+        page.select_option("#example", "0")
+        page.wait_for_selector("#decision:text-is('granted')")
+        assert page.is_visible("#content")
+        assert page.is_disabled("#ask")
+        assert page.is_hidden("#wish")
+        assert page.is_hidden("#results")
+
+
+def test_the_probability_that_is_needed_is_said(visit: Callable[..., "playwright.Page"]) -> None:
+    decider = replace(classifier().decider.want("granted"), threshold=Threshold(0, 0.9))
+    with served(create_app(decider, limits=PATIENT)) as address:
+        page = visit(address)
+        decided(page)
+        assert re.fullmatch(r"“granted” needs 90\s%\.", page.inner_text("#needed"))

@@ -30,8 +30,8 @@ A first tour:
 
   1. the main job, with a report to look at: countertrain demo
   2. a table of your own, looked at: countertrain check FILE --label COLUMN --schema-out schema.toml
-  3. and trained on: countertrain train FILE --label COLUMN --schema schema.toml --twin --out mine
-  4. what people could change: countertrain explain mine --target CLASS --options 2
+  3. and trained on: countertrain train FILE --label COLUMN --target WANTED --schema schema.toml --twin --out mine
+  4. what people could change: countertrain explain mine --options 2
   5. quality, warnings, examples: countertrain report mine
   6. the paper's moons, five models and five conventional ones: countertrain train moons --seeds 0-4 --twin --out moons
   7. how much more plausible they are: countertrain evaluate moons

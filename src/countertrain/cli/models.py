@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from countertrain.recourse.defaults import OPTIONS, PEOPLE
 if TYPE_CHECKING:
     import pandas as pd
 
+    from countertrain.recourse.decider import Decider
     from countertrain.runs.measure import Scores
     from countertrain.runs.run import Run
     from countertrain.tables.dataset import Split
@@ -74,6 +74,9 @@ def explain(
     rows: Annotated[Path | None, typer.Option(help="CSV or Parquet file of people; the test rows if left out.")] = None,
     row: Annotated[list[int] | None, typer.Option(help="Number of a row, from 0; all if left out; repeatable.")] = None,
     target: options.Target = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Tell also of people who have the decision that they want.")
+    ] = False,
     n_options: Annotated[int, typer.Option("--options", help="Options for each person.", min=1, max=10)] = OPTIONS,
     immutable: options.Immutable = None,
     tau: Annotated[
@@ -83,25 +86,47 @@ def explain(
     certainty: Annotated[
         float | None, typer.Option(help="Share of the advice that is to hold by independent models, instead of --tau.")
     ] = None,
+    against_evidence: options.AgainstEvidence = False,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
-    """What each person could change for another decision; the first few on the screen, all of them into a file."""
+    """What each person could change for the decision wanted; the first few on the screen, all of them into a file.
+
+    Who has that decision already is left out, unless asked for by --row or --everyone. Where nobody ever said which
+    decision people want, each is told the way to the other one of two.
+    """
+    from rich.markup import escape
+
     from countertrain.cli.console import console
     from countertrain.recourse.search import explain
     from countertrain.runs.folder import read_run
     from countertrain.tables import read_table
 
     run = read_run(folder)
+    decider = run.decider.want(target)
     people = run.test_rows()[0] if rows is None else read_table(rows)
-    people = _choose_rows(people, row)
+    numbers = _choose_rows(decider, people, row, everyone=everyone)
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
     if certainty is not None:
-        tau = _find_tau(run, certainty, target, tau)
-    found = explain(run.decider, people, target, options=n_options, immutable=fixed, tau=tau)
-    numbered = [replace(explanation, row=number) for number, explanation in zip(row or count(), found, strict=False)]
-    console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
+        tau = _find_tau(decider, certainty, tau)
+    found = explain(
+        decider,
+        people.iloc[numbers],
+        options=n_options,
+        immutable=fixed,
+        tau=tau,
+        against_evidence=against_evidence,
+    )
+    numbered = [replace(explanation, row=number) for number, explanation in zip(numbers, found, strict=True)]
+    if numbered:
+        console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
     if len(found) > _SHOWN:
         console.print(f"... and {len(found) - _SHOWN:,} more people", soft_wrap=True)
+    if not row and len(found) < len(people):
+        n = len(people) - len(found)
+        said = (
+            f"{n:,} of {len(people):,} people are decided as {decider.target!r} already; --everyone tells of them, too"
+        )
+        console.print(f"[dim]{escape(said)}[/]", soft_wrap=True)
     if out is not None:
         frame = found.to_frame()
         frame.isetitem(0, [numbered[i].row for i in frame.iloc[:, 0]])
@@ -133,7 +158,8 @@ def judge(
 
     run = read_run(folder)
     frame, labels = run.test_rows() if rows is None else _read_labelled(run, rows)
-    wanted = run.decider.classes[-1] if target is None else target
+    asked = run.decider.settle_target(target)
+    wanted = run.decider.classes[-1] if asked is None else asked
     codes, _ = code_labels(labels, run.data.classes)
     with counting(f"judging {folder}") as progress:
         verdict = judge_advice(
@@ -183,6 +209,7 @@ def report(
 def serve(
     folder: options.Folder,
     baseline: Baseline = None,
+    target: options.Target = None,
     host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     token_env: Annotated[
@@ -203,7 +230,7 @@ def serve(
     def say() -> None:
         console.print(f"http://{host}:{port}  (stop with Ctrl-C)")
 
-    run(folder, baseline=baseline, host=host, port=port, token=token, ready=say)
+    run(folder, baseline=baseline, target=target, host=host, port=port, token=token, ready=say)
 
 
 @app.command()
@@ -220,17 +247,17 @@ def export(
     console.print(f"model: {path}", soft_wrap=True)
 
 
-def _find_tau(run: "Run", certainty: float, target: str | None, tau: float | None) -> float:
+def _find_tau(decider: "Decider", certainty: float, tau: float | None) -> float:
     """The probability at which so large a share of the advice holds."""
     from countertrain.cli.console import console, counting
     from countertrain.judge.certainty import find_tau, judge_held_out
 
     if tau is not None:
         raise ValueError("give either --tau or --certainty, not both")
-    if target is None:
+    if decider.target is None:
         raise ValueError("--certainty needs --target, the decision that people want")
     with counting("asking independent models") as progress:
-        verdict = judge_held_out(run.decider, target, progress=progress)
+        verdict = judge_held_out(decider, decider.target, progress=progress)
     found = find_tau(verdict, certainty)
     console.print(f"[dim]{certainty:.0%} of the advice held for people who were held out at tau = {found:.2f}[/]")
     return found
@@ -282,8 +309,14 @@ def _encode(run: "Run", path: Path) -> "Split":
     return Split(run.data.encoder.tensor(people), torch.from_numpy(codes))
 
 
-def _choose_rows(people: "pd.DataFrame", row: list[int] | None) -> "pd.DataFrame":
+def _choose_rows(decider: "Decider", people: "pd.DataFrame", row: list[int] | None, *, everyone: bool) -> list[int]:
+    """The numbers of the rows to explain: those that are asked for, or all who are not decided as they want."""
+    import torch
+
     for number in row or ():
         if not 0 <= number < len(people):
             raise ValueError(f"--row must lie in 0..{len(people) - 1}, the rows that there are; got {number}")
-    return people.iloc[row] if row else people
+    if row or everyone or decider.target is None:
+        return row or list(range(len(people)))
+    decided = decider.decide(torch.from_numpy(decider.encoder.encode(people)))
+    return (decided != decider.classes.index(decider.target)).nonzero()[:, 0].tolist()

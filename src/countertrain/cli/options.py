@@ -9,8 +9,8 @@ import typer
 from countertrain.words import suggest
 
 __all__ = [
-    "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
-    "Out", "SchemaFile", "SettingsFile", "Target", "Track", "collect_settings", "find_columns", "parse_seeds",
+    "AgainstEvidence", "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
+    "Out", "SchemaFile", "SettingsFile", "Target", "Track", "Wanted", "collect_settings", "find_columns", "parse_seeds",
     "split_names",
 ]  # fmt: skip
 
@@ -37,7 +37,13 @@ SettingsFile = Annotated[
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="Any other setting, e.g. --set tau=0.5; repeatable.")
 ]
-Target = Annotated[str | None, typer.Option(help="The decision that people want.")]
+Target = Annotated[
+    str | None, typer.Option(help="The decision that people want.", show_default="what training was told")
+]
+Wanted = Annotated[str | None, typer.Option("--target", help="The decision that people want, kept with the model.")]
+AgainstEvidence = Annotated[
+    bool, typer.Option("--against-evidence", help="Let advice go against what the training rows say of a column.")
+]
 Out = Annotated[Path | None, typer.Option(help="Folder of the model; named after the settings if left out.")]
 Track = Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")]
 

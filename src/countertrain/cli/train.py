@@ -1,10 +1,10 @@
 """Training on the command line."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,10 +12,11 @@ from countertrain.cli import options
 from countertrain.cli.app import app, plain_warnings
 from countertrain.cli.options import collect_settings, parse_seeds
 from countertrain.files import InUseError
-from countertrain.words import list_names, plain
+from countertrain.words import list_names, list_phrases, plain
 
 if TYPE_CHECKING:
     from countertrain.runs.run import Run
+    from countertrain.tables.dataset import Split
 
 __all__: list[str] = []
 
@@ -26,11 +27,16 @@ _OPTIONS = {"overwrite=True": "--overwrite", "resume=True": "--resume", "another
 def train(
     data: options.Data,
     label: options.Label = None,
+    target: options.Wanted = None,
     immutable: options.Immutable = None,
     increase: options.Increase = None,
     decrease: options.Decrease = None,
     drop: options.Drop = None,
+    against_evidence: options.AgainstEvidence = False,
     schema: options.SchemaFile = None,
+    fix_proposed: Annotated[
+        bool, typer.Option("--fix-proposed", help="Hold fixed, too, what `check` says people can rarely change.")
+    ] = False,
     objective: Annotated[
         str | None, typer.Option(help="ct, or bl (conventional), ar, cd (ablations).", show_default="ct")
     ] = None,
@@ -88,16 +94,20 @@ def train(
         assignments,
         schema,
         label=label,
+        target=target,
         immutable=immutable,
         increase=increase,
         decrease=decrease,
         drop=drop,
+        against_evidence=True if against_evidence else None,
         objective=objective,
         generator=generator,
         profile=profile,
         epochs=epochs,
         seeds=parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     )
+    if fix_proposed:
+        told["immutable"] = [*told.get("immutable", ()), *_find_fixed(data, told)]
     settings = Settings.resolve(data, told)
     folder = out or default_folder(settings)
     n = len(settings.seeds)
@@ -133,11 +143,25 @@ def train(
     _print_training(run, folder)
 
 
+def _find_fixed(data: str, told: Mapping[str, Any]) -> list[str]:
+    """The columns that people rarely can or should change, by their names, and of which nothing was said."""
+    from countertrain.runs.registry import read_schema
+    from countertrain.tables import inspect_source
+
+    schema = told.get("schema_file")
+    look = inspect_source(
+        data, told.get("label"), schema=None if schema is None else read_schema(Path(schema)), drop=told.get("drop", ())
+    )
+    said = {name for way in ("immutable", "increase", "decrease") for name in told.get(way, ())}
+    fixed = [name for name in look.fixed if name not in said]
+    typer.echo(f"... held fixed: {list_phrases(fixed, 12)}", err=True)
+    return fixed
+
+
 def _print_training(run: "Run", folder: Path) -> None:
     from rich.markup import escape
 
     from countertrain.cli.console import console
-    from countertrain.runs.measure import predictive
 
     records = run.history.records
     if records:
@@ -151,13 +175,45 @@ def _print_training(run: "Run", folder: Path) -> None:
     if len(run.data.test):
         for name, one in (("", run), (", conventional twin", run.twin)):
             if one is not None:
-                right = predictive(one.models, run.data.test)["accuracy"]
-                console.print(f"accuracy on {len(run.data.test):,} test rows{name}: {sum(right) / len(right):.3f}")
+                console.print(
+                    f"accuracy on {len(run.data.test):,} test rows{name}: {_say_accuracy(one, run.data.test)}"
+                )
+    known = _say_evidence(run)
+    if known:
+        console.print(f"[dim]advice keeps to the evidence: {escape(known)}[/]", soft_wrap=True)
     console.print(f"model: {folder}", soft_wrap=True)
-    ways = "   |   ".join(f"countertrain {verb} {folder} --target CLASS" for verb in ("explain", "report"))
-    classes = list_names([plain(label) for label in run.data.classes])
+    unsaid = run.settings.target is None
+    ways = "   |   ".join(
+        f"countertrain {verb} {folder}{' --target CLASS' if unsaid else ''}" for verb in ("explain", "report")
+    )
     console.print(f"[dim]next: {ways}[/]", soft_wrap=True)
-    console.print(f"[dim]CLASS is the decision that people want, one of {escape(classes)}[/]", soft_wrap=True)
+    if unsaid:
+        classes = list_names([plain(label) for label in run.data.classes])
+        console.print(f"[dim]CLASS is the decision that people want, one of {escape(classes)}[/]", soft_wrap=True)
+
+
+def _say_accuracy(run: "Run", test: "Split") -> str:
+    """How often the models are right, on average; with a threshold, how often what they decide together is."""
+    from countertrain.runs.measure import predictive
+
+    if run.threshold is None:
+        right = predictive(run.models, test)["accuracy"]
+        return f"{sum(right) / len(right):.3f}"
+    decided, wanted = run.decider.decide(test.x), run.threshold.wanted
+    granted = (decided == wanted).double().mean()
+    needs = f"{run.decider.classes[wanted]!r} needs probability {run.threshold.at:.3f}, which {granted:.0%} have"
+    return f"{(decided == test.y).double().mean():.3f} ({needs})"
+
+
+def _say_evidence(run: "Run") -> str:
+    """Which way columns help, for people who want what they are said to want."""
+    decider = run.decider
+    if decider.evidence is None or decider.target is None:
+        return ""
+    free = {column.name for column in decider.encoder.schema.columns if column.mutability == "both"}
+    known = [one for one in decider.evidence.by_class[decider.classes.index(decider.target)] if one.column in free]
+    signs = [f"{one.column} {one.sign}" for one in known if one.sign != "?"]
+    return list_phrases([*signs, *(f"{one.column} (some levels)" for one in known if one.against)], 12)
 
 
 def _in_words_of_the_command(said: str) -> str:

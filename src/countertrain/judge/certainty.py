@@ -13,6 +13,7 @@ __all__ = ["find_tau", "judge_held_out"]
 
 def judge_held_out(decider: Decider, target: Any, *, progress: Progress = lambda done, total: None) -> Verdict:
     """What independent models make of advice to people whom the classifier was not trained on."""
+    target = decider.settle_target(target)
     if target is None or isinstance(target, list | tuple | np.ndarray):
         raise ValueError("certainty needs one target for all people: the decision that they want")
     if decider.held_out is None:

@@ -15,6 +15,7 @@ from countertrain.judge.verdict import Standing, Verdict
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import PEOPLE
 from countertrain.recourse.reach import AnswerGrid
+from countertrain.recourse.threshold import Threshold
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_class
 from countertrain.tables.scales import Ranks
@@ -53,9 +54,20 @@ def judge(
     """
     wanted = find_class(target, decider.classes)
     encoder, panel = seat_panel(decider, retrain, seed)
-    adviser = Searching.of(decider, seed=seed)
+    adviser, threshold = Searching.of(decider, seed=seed), decider.threshold
     return judge_adviser(
-        adviser, rows, y, wanted, encoder, panel, people=people, among=among, taus=taus, seed=seed, progress=progress
+        adviser,
+        rows,
+        y,
+        wanted,
+        encoder,
+        panel,
+        people=people,
+        among=among,
+        taus=taus if threshold is None else [max(tau, threshold.needed(wanted)) for tau in taus],
+        threshold=threshold,
+        seed=seed,
+        progress=progress,
     )
 
 
@@ -70,18 +82,21 @@ def judge_adviser(
     people: int = PEOPLE,
     among: NDArray[np.bool_] | None = None,
     taus: Sequence[float] = TAUS,
+    threshold: Threshold | None = None,
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Verdict:
     """The same for whoever decides and advises, towards class number `wanted`, by a panel that is there already.
 
+    Adviser and panel decide by the same `threshold`, or for the likeliest class.
     Costs, and who is typical, are counted as the `encoder` scales numbers.
     """
     default = adviser.default_tau(wanted)
     taus = sorted({*taus, default})
     progress(1, 2 + len(taus))
     said = {CLASSIFIER: adviser.compute_probabilities(rows), **{name: ask(rows) for name, ask in panel.items()}}
-    real, refused = y == wanted, said[CLASSIFIER].argmax(1) != wanted  # (n,); what was said is (n, K) each
+    decided = {name: _decide(p, threshold) for name, p in said.items()}  # (n,) each; what was said is (n, K)
+    real, refused = y == wanted, decided[CLASSIFIER] != wanted  # (n,)
     refused = np.flatnonzero(refused if among is None else refused & among)
     if not len(refused) or not real.any():
         raise ValueError(
@@ -94,16 +109,17 @@ def judge_adviser(
     progress(2, 2 + len(taus))
     standings = []
     for tau in taus:
-        standings.append(stand(tau, *advise(tau), len(asking), wanted, encoder, panel, crowd))
+        told = advise(tau)
+        standings.append(stand(tau, *told, len(asking), wanted, encoder, panel, crowd, threshold=threshold))
         progress(2 + len(standings), 2 + len(taus))
-    accepted = {name: said[name][real].argmax(1) == wanted for name in panel}
+    accepted = {name: decided[name][real] == wanted for name in panel}
     return Verdict(
         target=adviser.classes[wanted],
         default=default,
         standings=standings,
         ceiling={name: float(yes.mean()) for name, yes in accepted.items()},
         whole_ceiling=float(np.logical_and.reduce(list(accepted.values())).mean()),
-        accuracy={name: float((p.argmax(1) == y).mean()) for name, p in said.items()},
+        accuracy={name: float((one == y).mean()) for name, one in decided.items()},
         auc={name: _auc(p[:, wanted], real) for name, p in said.items()},
     )
 
@@ -137,11 +153,13 @@ def stand(
     encoder: Encoder,
     panel: Mapping[str, Member],
     crowd: Crowd | None,
+    *,
+    threshold: Threshold | None = None,
 ) -> Standing:
     """What the panel makes of told rows, of people who were at rows `origin`; so many had asked."""
     x, start = encoder.encode(told), encoder.encode(origin)
     costs = AnswerGrid.of(encoder).costs(torch.from_numpy(x), torch.from_numpy(start))
-    yes = {name: member(told).argmax(1) == wanted for name, member in panel.items()} if len(told) else {}
+    yes = {name: _decide(ask(told), threshold) == wanted for name, ask in panel.items()} if len(told) else {}
     typical = crowd.measure(x) if crowd is not None and len(told) else {}
     return Standing(
         tau=tau,
@@ -154,6 +172,13 @@ def stand(
         typical=typical.get("typical"),
         distance=typical.get("distance"),
     )
+
+
+def _decide(probability: NDArray[np.float64], threshold: Threshold | None) -> NDArray[np.int64]:
+    """The class number of each row, (n,), by the probabilities (n, K) that a model gives."""
+    if threshold is None:
+        return np.asarray(probability.argmax(1))
+    return np.asarray(threshold.choose(torch.from_numpy(probability)).numpy())
 
 
 def _auc(score: NDArray[np.float64], real: NDArray[np.bool_]) -> float:

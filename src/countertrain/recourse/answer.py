@@ -65,6 +65,8 @@ class Recourse(Sequence[Explanation]):
     units: Mapping[str, str | None]
     ranks: Mapping[str, Ranks] = field(default_factory=dict)
     """Columns whose numbers have places among people."""
+    needed: Mapping[Any, float] = field(default_factory=dict)
+    """By class, the probability that it needs to be decided for, where a threshold is set."""
 
     @classmethod
     def join(cls, parts: Sequence["Recourse"]) -> "Recourse":
@@ -107,6 +109,7 @@ class Recourse(Sequence[Explanation]):
             probability=float(self.probability[row]),
             options=tuple(self._make_option(i, row) for i in range(first, last)),
             note=self.note[row],
+            needed=self.needed.get(plain(self.target[row])),
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -1,15 +1,19 @@
 """Whoever decides about people, with all that is needed to explain, to judge and to serve the decisions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
+from countertrain.constraints import Constraints
 from countertrain.models.deciding import as_one, logits_of
-from countertrain.search.losses import predict
+from countertrain.recourse.evidence import Evidence
+from countertrain.recourse.threshold import Threshold, decide
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.labels import find_class
+from countertrain.tables.schema import Column
 
 __all__ = ["Decider"]
 
@@ -28,16 +32,60 @@ class Decider:
     """The same of rows that the models were not trained on; None where there are none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the models were trained."""
+    target: Any = None
+    """The label of the class that people want; None where nobody said."""
+    threshold: Threshold | None = None
+    """The probability from which one of two classes is decided for; None: the likeliest class is."""
+    evidence: Evidence | None = None
+    """What the training rows say of each column, against which nobody is advised to go; None: anybody may be."""
+
+    def settle_target(self, given: Any = None) -> Any:
+        """What is asked for now, or else what people were said to want; None where neither was said."""
+        return self.target if given is None else given
+
+    def want(self, target: Any) -> Self:
+        """The same decider for people who want this class, given by its label; None: as before."""
+        return self if target is None else replace(self, target=self.classes[find_class(target, self.classes)])
 
     @cached_property
     def model(self) -> nn.Module:
         """The models as one: (n, D) encoded rows -> (n, K) logits."""
         return as_one(self.models)
 
+    def restrict(self, k: int, **restrictions: Any) -> Constraints:
+        """What people who want class k may be asked to change: by the schema, and not against the evidence.
+
+        `restrictions` are those of one case, as `Encoder.constraints` takes them.
+        """
+        if restrictions:
+            return self._encode_for(k).constraints(**restrictions)
+        if k not in self._limits:
+            self._limits[k] = self._encode_for(k).constraints()
+        return self._limits[k]
+
+    def list_columns(self, k: int) -> tuple[Column, ...]:
+        """The columns with the directions that are left to people who want class k."""
+        return self._encode_for(k).schema.columns
+
+    def _encode_for(self, k: int) -> Encoder:
+        if self.evidence is None:
+            return self.encoder
+        return replace(self.encoder, schema=self.evidence.narrow(self.encoder.schema, k))
+
+    @cached_property
+    def _limits(self) -> dict[int, Constraints]:
+        """By class number, what is worked out once."""
+        return {}
+
     def compute_probabilities(self, x: Tensor) -> Tensor:
         """The probability of each class, (n, K) float64, for encoded rows x (n, D)."""
-        return logits_of(self.model, x.float()).double().softmax(-1)
+        return self.weigh(x)[1]
 
     def decide(self, x: Tensor) -> Tensor:
         """The class number of each encoded row, (n,)."""
-        return predict(logits_of(self.model, x.float()))
+        return self.weigh(x)[0]
+
+    def weigh(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is decided about each encoded row, (n,), and the probability of each class, (n, K) float64."""
+        logits = logits_of(self.model, x.float())
+        return decide(logits, self.threshold), logits.double().softmax(-1)

@@ -82,10 +82,13 @@ class Explanation:
     options: tuple[Option, ...]
     note: str | None
     """Given where there are fewer options than were asked for."""
+    needed: float | None = None
+    """The probability that the target class needs to be decided for, where a threshold is set."""
 
     def summary(self) -> str:
         """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
-        lines = [f"row {self.row}: {self.decision} ({self.target} has probability {self.probability:.2f})"]
+        needs = "" if self.needed is None else f" and needs {self.needed:.2f}"
+        lines = [f"row {self.row}: {self.decision} ({self.target} has probability {self.probability:.2f}{needs})"]
         for i, option in enumerate(self.options, 1):
             title = f"option {i}" if len(self.options) == 1 else f"option {i}, {option.kind}"
             lines += [f"  {line}" for line in f"{title}: {option.summary(self.target)}".splitlines()]

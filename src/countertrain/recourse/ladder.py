@@ -11,9 +11,9 @@ from torch.nn import functional
 from countertrain.models.deciding import Committee, as_searchable, logits_of
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
+from countertrain.recourse.threshold import Threshold, decide
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
-from countertrain.search.losses import predict
 from countertrain.search.rules import Adam
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Memory
@@ -82,6 +82,7 @@ class Ladder:
     n_steps: int
     sparse: bool
     typical: bool = True
+    threshold: Threshold | None = None
 
     @cached_property
     def _searchable(self) -> nn.Module | Committee:
@@ -108,7 +109,7 @@ class Ladder:
             return Attempt(x, x.new_empty(0), target.bool())
         logits = logits_of(self.model, x.float())  # (n, K)
         probability = logits.double().softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
-        return Attempt(x, probability, predict(logits) == target)
+        return Attempt(x, probability, decide(logits, self.threshold) == target)
 
     def reaches_tau(self, attempt: Attempt) -> Tensor:
         """Which attempts are valid with probability tau."""

@@ -44,16 +44,20 @@ def explain(
     tau: float | None = None,
     n_steps: int = N_STEPS,
     sparse: bool = True,
+    against_evidence: bool = False,
     seed: int = 0,
 ) -> Recourse:
-    """What each row could change for the decision `target`: a class, one per row, or None for the other one of two.
+    """What each row could change for the decision `target`: a class, or one per row.
+
+    Left out, it is the class that people were said to want in training; where nobody said, the other one of two.
 
     Up to `options` ways are found per row. `immutable` and `ranges` restrict columns for this call, beyond what the
     schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it is of most
     real people who have that decision. `n_steps` is the most that each of two gradient searches may take to get there.
-    With `sparse`, every change that is not needed is undone. `seed` draws the real rows that options are compared with.
+    With `sparse`, every change that is not needed is undone. With `against_evidence`, a column may also go the way that
+    the training rows speak against. `seed` draws the real rows that options are compared with.
     """
-    search = RecourseSearch.of(decider, seed=seed)
+    search = RecourseSearch.of(replace(decider, evidence=None) if against_evidence else decider, seed=seed)
     request = search.request(rows, target, immutable=immutable, ranges=ranges)
     return search([request], options=options, tau=tau, n_steps=n_steps, sparse=sparse)[0]
 
@@ -98,12 +102,19 @@ class RecourseSearch:
         encoder = self.decider.encoder
         frame = _to_frame(rows, encoder.schema.names)
         origin = torch.from_numpy(encoder.encode(frame))
-        constraints = encoder.constraints(immutable=immutable, ranges=ranges)
-        return Request(
-            frame[list(encoder.schema.names)].reset_index(drop=True),
-            torch.from_numpy(find_targets(target, self.decider.classes, self.decider.decide(origin).numpy())),
-            Reach.of(constraints, origin),
-        )
+        wanted, decided = self.decider.settle_target(target), self.decider.decide(origin).numpy()
+        targets = torch.from_numpy(find_targets(wanted, self.decider.classes, decided))
+        reach = self.find_reach(origin, targets, immutable=immutable, ranges=ranges)
+        return Request(frame[list(encoder.schema.names)].reset_index(drop=True), targets, reach)
+
+    def find_reach(self, origin: Tensor, target: Tensor, **restrictions: Any) -> Reach:
+        """Where people at rows `origin` (n, D) may be sent, each by the class (n,) that they want."""
+        reach = Reach.of(self.decider.restrict(int(target[0]) if len(target) else 0, **restrictions), origin)
+        for k in target.unique().tolist() if self.decider.evidence is not None else ():
+            rows = (target == k).nonzero()[:, 0]
+            if len(rows) < len(target):
+                reach = reach.put(rows, Reach.of(self.decider.restrict(k, **restrictions), origin[rows]))
+        return reach
 
     def keep_unknown(self, frame: pd.DataFrame, reach: Reach) -> Reach:
         """What is missing in people's rows stays missing, unless filling it in is something that they can do."""
@@ -134,14 +145,15 @@ class RecourseSearch:
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
         asked = asked.expand(len(frame))
-        ladder = Ladder(self.decider.model, self.grid, self.reference, tau or TAU, n_steps, sparse)
+        threshold = self.decider.threshold
+        ladder = Ladder(self.decider.model, self.grid, self.reference, tau or TAU, n_steps, sparse, threshold=threshold)
         size = min(_MOST_ROWS, max(1, _BUDGET // len(self.decider.encoder.features)))
         order = target.argsort(stable=True)  # people who want the same are searched together, with the same tau
         parts = [rows for k in target.unique() for rows in order[target[order] == k].split(size)] or [order]
         found = Recourse.join(
             [
                 self._search_part(
-                    ladder if tau is not None else replace(ladder, tau=self.default_tau(target[rows])),
+                    replace(ladder, tau=self._settle_tau(tau, target[rows])),
                     frame.iloc[rows.numpy()].reset_index(drop=True),
                     target[rows],
                     reach[rows],
@@ -155,12 +167,27 @@ class RecourseSearch:
         return [found[a:b] for a, b in pairwise(ends)]
 
     def default_tau(self, target: Tensor) -> float:
-        """How sure advice is to make the model, for people who all want the same class: as of most who have it."""
-        if self.reference is None or not len(target) or not len(places := self.reference.of_class(int(target[0]))):
+        """How sure advice is to make the model, for people who all want the same class: as of most who have it.
+
+        Its limits move with the threshold, so that advice is as far above it as it would be above one half.
+        """
+        if not len(target):
             return TAU
-        x = self.reference.x[places]
-        sure = self.decider.compute_probabilities(x)[:, int(target[0])].quantile(TAU_SHARE)
-        return round(min(max(float(sure), TAU_RANGE[0]), TAU_RANGE[1]), 2)
+        k, threshold = int(target[0]), self.decider.threshold
+        usual, low, high = (
+            p if threshold is None else threshold.shift(p, k) for p in (TAU, TAU_RANGE[0], TAU_RANGE[1])
+        )
+        if self.reference is None or not len(places := self.reference.of_class(k)):
+            return usual
+        sure = self.decider.compute_probabilities(self.reference.x[places])[:, k].quantile(TAU_SHARE)
+        return round(min(max(float(sure), low), high), 2 if threshold is None else 4)
+
+    def _settle_tau(self, tau: float | None, target: Tensor) -> float:
+        """The tau to search with; no advice is valid with less than what the decision needs, so nothing is lost."""
+        if tau is None:
+            return self.default_tau(target)
+        threshold = self.decider.threshold
+        return tau if threshold is None or not len(target) else max(tau, threshold.needed(int(target[0])))
 
     def _search_part(
         self, ladder: Ladder, frame: pd.DataFrame, target: Tensor, reach: Reach, asked: Tensor
@@ -169,9 +196,9 @@ class RecourseSearch:
         encoder, classes = self.decider.encoder, pd.Index(self.decider.classes).to_numpy()
         found = find_options(ladder, reach, target, asked)
         table = self._tabulate(ladder, frame, target, reach, found)
-        columns = encoder.schema.columns
+        columns = self.decider.list_columns(int(target[0]) if len(target) else 0)  # all want the same
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, self.keep_unknown(frame, Reach.of(encoder.constraints(), reach.origin))
+        first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(reach.origin, target))
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
@@ -191,7 +218,13 @@ class RecourseSearch:
             examples=self.examples,
             units={column.name: getattr(column, "unit", None) for column in columns},
             ranks=encoder.ranks,
+            needed=self.list_needed(),
         )
+
+    def list_needed(self) -> dict[Any, float]:
+        """The probability that each class needs to be decided for, where a threshold is set."""
+        threshold = self.decider.threshold
+        return {} if threshold is None else {label: threshold.needed(k) for k, label in enumerate(self.decider.classes)}
 
     def _tabulate(
         self,

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from countertrain.evaluation.attribution import integrated_gradients, relu_network_gradients
 from countertrain.evaluation.metrics import ROBUST_EPSILON, Metric, accuracy, f1, known
@@ -62,19 +63,24 @@ class Performance:
     brier: float
 
 
-def measure_performance(probability: Tensor, y: Tensor, target: int) -> Performance:
-    """Judge probabilities (n, K) by the true classes y (n,); calibration is that of the class `target`."""
+def measure_performance(probability: Tensor, y: Tensor, target: int, decision: Tensor | None = None) -> Performance:
+    """Judge probabilities (n, K) by the true classes y (n,); calibration is that of the class `target`.
+
+    A `decision` (n,) need not be the likeliest class, where a threshold is set.
+    """
     n_classes = probability.shape[1]
     counts = y.bincount(minlength=n_classes)
-    confusion = (y * n_classes + probability.argmax(1)).bincount(minlength=n_classes**2).view(n_classes, n_classes)
+    decision = probability.argmax(1) if decision is None else decision
+    decided = functional.one_hot(decision, n_classes)  # (n, K)
+    confusion = (y * n_classes + decision).bincount(minlength=n_classes**2).view(n_classes, n_classes)
     p, hit = probability[:, target].numpy(), (y == target).double().numpy()
     place = np.minimum((p * _BINS).astype(int), _BINS - 1)
     groups = [place == k for k in np.unique(place)]
     bins = tuple(Bin(float(p[rows].mean()), float(hit[rows].mean()), int(rows.sum())) for rows in groups)
     return Performance(
         n=len(y),
-        accuracy=float(accuracy(probability, y)),
-        f1=float(f1(probability, y)),
+        accuracy=float(accuracy(decided, y)),
+        f1=float(f1(decided, y)),
         commonest=int(counts.argmax()),
         commonest_share=float(counts.max() / len(y)),
         confusion=tuple(map(tuple, confusion.tolist())),

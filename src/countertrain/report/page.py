@@ -57,6 +57,7 @@ def render_page(
         findings=findings.list_findings(evidence),
         trained=[_OBJECTIVES.get(str(one.settings.get("objective")), "a method of its own") for one in both],
         n_models=len(decider.models),
+        threshold=decider.threshold,
         ranked=bool(decider.encoder.ranks),
         name_places=name_places,
         cost_of_1=say_cost(ranked=bool(decider.encoder.ranks)),
@@ -66,8 +67,8 @@ def render_page(
         settings=settings[0],
         differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
         columns=[
-            (column.name, _describe_values(column), WAYS[column.mutability])
-            for column in decider.encoder.schema.columns
+            (column.name, _describe_values(column), _describe_way(decider, evidence.target, i))
+            for i, column in enumerate(decider.encoder.schema.columns)
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
@@ -120,6 +121,16 @@ def _describe_values(column: Numeric | Categorical | Boolean) -> str:
         )
         return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
     return list_phrases(column.labels, _MOST_LEVELS)
+
+
+def _describe_way(decider: Decider, target: int, i: int) -> str:
+    """How a column may change, and what the training rows say of it, where advice keeps to that."""
+    column = decider.encoder.schema.columns[i]
+    way = WAYS[column.mutability]
+    if decider.evidence is None or column.mutability != "both":
+        return way
+    known = decider.evidence.by_class[target][i]
+    return f"{way}: {known.summary()}" if known.is_clear else way
 
 
 def _format_percent(share: float | None) -> str:

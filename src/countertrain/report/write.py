@@ -49,8 +49,9 @@ def write_report(
 ) -> Path | str:
     """Judge a classifier by test rows X and their labels y; returns the page as text, or the file it was written to.
 
-    `baseline` is a conventionally trained classifier to compare with, `target` what people want (the last class
-    if left out); `groups` names the columns of X by which people are compared, whether the model sees them or not.
+    `baseline` is a conventionally trained classifier to compare with, `target` what people want (if left out, what was
+    said in training, or else the last class); `groups` names the columns of X by which people are compared, whether the
+    model sees them or not.
     `door` is whose words the page uses for what to ask for next.
     """
     if n_examples < 0:
@@ -130,6 +131,7 @@ def _gather_evidence(
     """Measure everything: decisions on all rows, what needs a search on a sample of them."""
     places = np.sort(np.random.default_rng(seed).permutation(len(test.y))[:_MOST_ROWS])
     sample, schema, classes = test[places], decider.encoder.schema, decider.classes
+    target = decider.settle_target(target)
     wanted = len(classes) - 1 if target is None else find_class(target, classes)
     accepted = decider.decide(sample.x).numpy() == wanted
     recourse = explain(decider, sample.frame[~accepted], classes[wanted], seed=seed)
@@ -162,4 +164,5 @@ def _judge_advice(decider: Decider, test: _Rows, wanted: int, seed: int) -> Verd
 
 
 def _judge_decisions(decider: Decider, test: _Rows, target: int) -> audit.Performance:
-    return audit.measure_performance(decider.compute_probabilities(test.x), test.y, target)
+    decision, probability = decider.weigh(test.x)
+    return audit.measure_performance(probability, test.y, target, decision)

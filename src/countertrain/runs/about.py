@@ -39,6 +39,10 @@ class About(BaseModel):
     own_code: dict[str, str]
     estimator: Estimator | None
     environment: dict[str, Any]
+    threshold: float | None = None
+    """The probability that the wanted class needs, as a number, however it was chosen."""
+    evidence: list[list[dict[str, Any]]] | None = None
+    """By class and column, what the training rows say, against which nobody is advised to go."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -53,6 +57,8 @@ class About(BaseModel):
             own_code=dict(run.own_code),
             estimator=None if run.estimator is None else Estimator(**run.estimator),
             environment=dict(run.environment),
+            threshold=None if run.threshold is None else run.threshold.at,
+            evidence=None if run.evidence is None else run.evidence.to_list(),
         )
 
     @classmethod

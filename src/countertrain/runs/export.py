@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from countertrain.files import write_bytes
+from countertrain.recourse.threshold import Threshold
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import FeatureScales
 from countertrain.tables.schema import Boolean, Categorical, Numeric
@@ -46,9 +47,10 @@ class _FromTable(nn.Module):
     slope: Tensor  # (D, k)
     offset: Tensor  # (D,) what the start of the first piece is scaled to
 
-    def __init__(self, encoder: Encoder, network: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, network: nn.Module, threshold: Threshold | None = None) -> None:
         super().__init__()
         self.network = network
+        self.threshold = threshold
         column = torch.tensor(encoder.column_of)  # (D,)
         start = torch.tensor([part.start for part in encoder.slices])[column]
         one_hot = torch.tensor([isinstance(c, Categorical) for c in encoder.schema.columns])[column]
@@ -70,7 +72,8 @@ class _FromTable(nn.Module):
         scaled = self.offset + (covered * self.slope).sum(-1)
         x = torch.where(self.one_hot, cells.eq(self.level).double(), scaled)
         probabilities = self.network(x.float()).double().softmax(-1)
-        return probabilities.argmax(-1), probabilities
+        decided = probabilities.argmax(-1) if self.threshold is None else self.threshold.choose(probabilities)
+        return decided, probabilities
 
 
 def _list_knots(encoder: Encoder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -83,15 +86,17 @@ def _list_knots(encoder: Encoder) -> tuple[NDArray[np.float64], NDArray[np.float
     return values.numpy(), scores.numpy()
 
 
-def save_onnx(encoder: Encoder, network: nn.Module, classes: NDArray[Any], path: Path) -> None:
-    """Write the file, with its columns, their levels and the classes as metadata."""
+def save_onnx(
+    encoder: Encoder, network: nn.Module, classes: NDArray[Any], path: Path, *, threshold: Threshold | None = None
+) -> None:
+    """Write the file, with its columns, their levels, the classes and the threshold, if one is set, as metadata."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise ImportError("save_onnx needs the packages onnx and onnxscript: pip install 'countertrain[onnx]'")
     example = torch.zeros(2, len(encoder.schema.columns), dtype=torch.float64)
     try:
         with _quiet():
             program = torch.onnx.export(
-                _FromTable(encoder, network).eval(),
+                _FromTable(encoder, network, threshold).eval(),
                 (example,),
                 dynamo=True,
                 input_names=["rows"],
@@ -107,6 +112,9 @@ def save_onnx(encoder: Encoder, network: nn.Module, classes: NDArray[Any], path:
         columns=json.dumps([_described(column) for column in encoder.schema.columns]),
         classes=json.dumps(classes.tolist(), default=str),
     )
+    if threshold is not None:
+        needed = {"class": classes.tolist()[threshold.wanted], "probability": threshold.at}
+        program.model.metadata_props["threshold"] = json.dumps(needed, default=str)
     write_bytes(path, program.model_proto.SerializeToString())
 
 

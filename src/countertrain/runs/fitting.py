@@ -146,7 +146,7 @@ def parameters_from_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _from_json(name: str, value: Any) -> Any:
     if name == "schema" and value is not None:
         return Schema(**value)
-    if name == "class_weight" and isinstance(value, list):
+    if name in ("class_weight", "threshold") and isinstance(value, list):
         return dict(value)
     return tuple(value) if isinstance(value, list) else value
 

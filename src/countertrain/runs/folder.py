@@ -32,11 +32,13 @@ from countertrain.files import (
     recover_folder,
     write_tensors,
 )
+from countertrain.recourse.evidence import Evidence
 from countertrain.runs.about import About, check_labels
 from countertrain.runs.modules import Module
 from countertrain.runs.registry import OwnCode, build_constraints, build_models
 from countertrain.runs.run import Run, keep_reference
 from countertrain.runs.settings import Settings
+from countertrain.runs.wanted import make_threshold
 from countertrain.tables import Dataset
 from countertrain.tables.dataset import Split
 from countertrain.tables.encoder import Encoder
@@ -127,6 +129,8 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
         twin=read_run(path / _TWIN, module=module) if (path / _TWIN).is_dir() else None,
         own_code=about.own_code,
         estimator=None if about.estimator is None else about.estimator.model_dump(),
+        threshold=make_threshold(settings, data, about.threshold),
+        evidence=None if about.evidence is None else Evidence.from_list(about.evidence),
         environment=about.environment,
         folder=path,
         id=_identify(checksums),

@@ -25,6 +25,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "early_stopping": True,
         "patience": 6,
         "calibrate": True,
+        "against_evidence": False,
     },
     "as-run": {},
     "as-written": {

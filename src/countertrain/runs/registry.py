@@ -20,6 +20,7 @@ from countertrain.evaluation.protocol import EvaluationProtocol
 from countertrain.models.kernels import fused_adam
 from countertrain.runs.modules import Module, build_own_models
 from countertrain.runs.plugins import PluginError, find_plugins, load_plugin
+from countertrain.runs.wanted import check_wanted
 from countertrain.runs.weighting import weight_classes
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, revise
@@ -120,6 +121,7 @@ def load_data(settings: "Settings", hear: Callable[[Inspection], None] | None = 
         hear=hear,
     )
     check_columns(settings, data)
+    check_wanted(settings, data)
     return data
 
 

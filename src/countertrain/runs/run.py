@@ -14,6 +14,8 @@ from torch import nn
 from countertrain.files import write_text
 from countertrain.models.deciding import as_one
 from countertrain.recourse.decider import Decider
+from countertrain.recourse.evidence import Evidence
+from countertrain.recourse.threshold import Threshold
 from countertrain.runs.measure import Scores, measure
 from countertrain.runs.registry import build_protocol
 from countertrain.runs.settings import Settings
@@ -46,6 +48,10 @@ class Run:
     """What was given in Python instead of by name (module, objective, generator, teacher), and what it was."""
     estimator: Mapping[str, Any] | None = None
     """What the classifier of scikit-learn remembers beside its settings, if it was trained by one."""
+    threshold: Threshold | None = None
+    """The probability from which the class that people want is decided for, where one is set."""
+    evidence: Evidence | None = None
+    """What the training rows say of each column; None where nobody was to keep to it."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Versions and machine of the training, and the fingerprint of its data."""
     folder: Path | None = None
@@ -66,7 +72,24 @@ class Run:
             (rows.x, rows.y) if len(rows) else None for rows in (self.data.train, self.data.validation)
         )
         settings = self.settings.model_dump() | dict(self.own_code)
-        return Decider(self.data.encoder, classes, tuple(self.models), reference, held_out, settings)
+        decider = Decider(
+            self.data.encoder,
+            classes,
+            tuple(self.models),
+            reference,
+            held_out,
+            settings,
+            threshold=self.threshold,
+            evidence=self._weigh_evidence(),
+        )
+        return decider.want(self.settings.target)
+
+    def _weigh_evidence(self) -> Evidence | None:
+        """What advice is to keep to, of what the training rows say."""
+        allowed = self.settings.against_evidence
+        if self.evidence is None or allowed is True:
+            return None
+        return self.evidence.allow(allowed) if allowed else self.evidence
 
     @property
     def classes(self) -> NDArray[Any]:

@@ -9,6 +9,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from countertrain.runs.profiles import first_profile, values_of_profile
+from countertrain.runs.threshold_rules import read_rule
 from countertrain.words import explain_mistakes, plain, suggest
 
 __all__ = [
@@ -89,6 +90,11 @@ class Settings(BaseModel):
 
     data: str = Field(description="name of a data set, or path of a table or of a converted folder")
     label: str | None = Field(None, description="column to predict; the last one of a file if left out")
+    target: Label | None = Field(None, description="the class that people want: said once, and spoken of ever after")
+    threshold: Annotated[float | str | None, BeforeValidator(read_rule)] = Field(
+        None,
+        description="probability that the target needs, of two classes: a number, cost:5:1 or rate:0.3; left out, 0.5",
+    )
     drop: Names = Field((), description="columns to leave out")
     schema_file: str | None = Field(None, description="TOML file with what the columns mean; inferred if left out")
     encoder: Annotated[str, AfterValidator(_registered("encoder"))] = Field(
@@ -116,6 +122,11 @@ class Settings(BaseModel):
     immutable: Names = Field((), description="columns that people cannot change")
     increase: Names = Field((), description="columns that can only grow")
     decrease: Names = Field((), description="columns that can only shrink")
+
+    against_evidence: bool | Names = Field(
+        True,
+        description="columns, or true for all, that advice may move against what the training rows say of them",
+    )
 
     epochs: int = Field(100, ge=0)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
@@ -178,6 +189,12 @@ class Settings(BaseModel):
         for name in (*self.immutable, *self.increase, *self.decrease):
             if sum(name in names for names in (self.immutable, self.increase, self.decrease)) > 1:
                 raise ValueError(f"column {name!r} is listed twice among immutable, increase and decrease; choose one")
+        return self
+
+    @model_validator(mode="after")
+    def _check_threshold(self) -> Self:
+        if self.threshold is not None and self.target is None:
+            raise ValueError("a threshold is for the class that people want, and nobody said which; give a target, too")
         return self
 
     @property

@@ -31,6 +31,7 @@ from countertrain.runs.measure import Training
 from countertrain.runs.registry import declare_mutability, load_data
 from countertrain.runs.run import Run
 from countertrain.runs.settings import Settings, SettingsError, read_settings
+from countertrain.runs.wanted import choose_threshold, gather_evidence
 from countertrain.tables import Dataset, Inspection, catalogue
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.trainer import Callback
@@ -195,7 +196,17 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
         write_text(work / "environment.json", json.dumps(environment, indent=2) + "\n")
     training = Training.begin([settings], data, checkpoint=checkpoint)
     history = training.fit(resume=True, callbacks=how.callbacks, compiled=compiled, ranks=how.ranks)
-    run = Run(settings, data, training.models, history, environment=environment)
+    threshold = choose_threshold(settings, data, training.models)
+    evidence = gather_evidence(settings, data)
+    run = Run(
+        settings,
+        data,
+        training.models,
+        history,
+        threshold=threshold,
+        evidence=evidence,
+        environment=environment,
+    )
     if how.ranks.first:
         write_run(run, done, rows=False)
         for leftover in work.glob("checkpoint*.safetensors"):

@@ -37,7 +37,10 @@ class Chance:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the model decides for a person, the most probable class, and the probability of every class."""
+    """What the model decides for a person, and the probability of every class: the most probable one is decided for.
+
+    Where a threshold is set, it is the class that reaches it.
+    """
 
     decision: Label
     probabilities: list[Chance]
@@ -81,13 +84,18 @@ class Form:
     columns: list[dict[str, Any]]
     """Each column of the schema; of levels also their `labels`, the texts by which ranges name them.
 
-    Of numbers also their `fifths`: the four numbers that part people into fifths, null where nobody counted.
+    Of numbers also their `fifths`: the four numbers that part people into fifths, null where nobody counted. And the
+    `evidence`: what the training rows say of a column for the class that people want, null where it is not clear.
     """
     fifths: list[str]
     """The fifths in words, from the lowest to the highest: what `places` of a change are called."""
     cost: dict[str, str]
     """What a cost of 1 means, for each model."""
     classes: list[Label]
+    target: Label | None
+    """The class that people want, and that is asked for where a question names none; null where nobody said."""
+    needed: dict[str, list[float]]
+    """For each model the probability that each class needs to be decided for; none where the likeliest one is."""
     models: list[str]
     max_rows: int
     max_options: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response
@@ -49,6 +49,7 @@ def create_app(
     decider: Decider,
     *,
     baseline: Decider | None = None,
+    target: Any = None,
     token: str | None = None,
     limits: Limits | None = None,
     tau: float | None = None,
@@ -57,12 +58,15 @@ def create_app(
     """The service for a fitted classifier (its `decider`), and for a conventional one to compare it with.
 
     With a token, everything but the page and /healthz needs it; without one, the service is to be asked as localhost.
-    Options are to have probability `tau`; `n_steps` is the most that each of two gradient searches may take.
+    `target` is the class that people want; left out, the one that the classifier was told. Options are to have
+    probability `tau`; `n_steps` is the most that each of two gradient searches may take.
     """
     limits = limits or Limits()
     deciders = {"main": decider} if baseline is None else {"main": decider, "baseline": baseline}
     if baseline is not None:
         _check_alike(decider, baseline)
+    wanted = decider.settle_target(target)
+    deciders = {name: one.want(wanted) for name, one in deciders.items()}
     desks = {name: Desk.of(one, tau=tau, n_steps=n_steps, sample=limits.sample) for name, one in deciders.items()}
     counters = Counters()
     app = FastAPI(
@@ -89,6 +93,7 @@ def run(
     folder: str | os.PathLike[str],
     *,
     baseline: str | os.PathLike[str] | None = None,
+    target: Any = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
@@ -100,7 +105,7 @@ def run(
     main = read_run(Path(folder))
     other = main.twin if baseline is None else read_run(Path(baseline))
     conventional = None if other is None else other.decider
-    app = create_app(main.decider, baseline=conventional, token=token, limits=limits)
+    app = create_app(main.decider, baseline=conventional, target=target, token=token, limits=limits)
     ready()
     uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
 

@@ -10,7 +10,6 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from countertrain.constraints import Constraints
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.explanation import Explanation
 from countertrain.recourse.reach import Reach
@@ -32,9 +31,9 @@ class Desk:
     """One decider with everything that it takes to answer, prepared once."""
 
     search: RecourseSearch
-    constraints: Constraints
-    alone: Mapping[str, Encoder]
-    """An encoder per column, with which the limits of one person are cheap to work out."""
+    alone: Sequence[Mapping[str, Encoder]]
+    """For people who want each class an encoder per column, with which the limits of one person are cheap to work out.
+    """
     samples: Mapping[Label, Sequence[SampleRow]]
     """Real people of each class, in random order; none where none may be shown."""
     tau: float | None
@@ -45,11 +44,14 @@ class Desk:
         """The desk of a decider, at which up to `sample` real people per class may be looked at."""
         encoder, search = decider.encoder, RecourseSearch.of(decider)
         search = replace(search, examples=search.examples.astype(object))  # every answer needs them so
-        alone = {
-            column.name: Encoder(Schema(columns=(column,)), (scale,), (dtype,))
-            for column, scale, dtype in zip(encoder.schema.columns, encoder.scales, encoder.dtypes, strict=True)
-        }
-        return cls(search, encoder.constraints(), alone, _take_samples(search, sample), tau, n_steps)
+        alone = [
+            {
+                column.name: Encoder(Schema(columns=(column,)), (scale,), (dtype,))
+                for column, scale, dtype in zip(decider.list_columns(k), encoder.scales, encoder.dtypes, strict=True)
+            }
+            for k in range(len(decider.classes))
+        ]
+        return cls(search, alone, _take_samples(search, sample), tau, n_steps)
 
     @property
     def decider(self) -> Decider:
@@ -66,10 +68,10 @@ class Desk:
     def predict(self, questions: Sequence[Question]) -> list[bytes]:
         """The decisions on the people of each question."""
         labels, x = self.decider.classes, self._encode(self._to_frame(questions))
-        probability = self.decider.compute_probabilities(x).tolist()  # (n, K)
+        decided, probability = (each.tolist() for each in self.decider.weigh(x))  # (n,), (n, K)
         decisions = [
-            Decision(labels[row.index(max(row))], [Chance(*pair) for pair in zip(labels, row, strict=True)])
-            for row in probability
+            Decision(labels[k], [Chance(*pair) for pair in zip(labels, row, strict=True)])
+            for k, row in zip(decided, probability, strict=True)
         ]
         return [_DECISIONS(PredictAnswer(decisions[part])) for part in _split_rows(questions)]
 
@@ -77,10 +79,15 @@ class Desk:
         """What the people of each question could change; all are searched together, each within their own limits."""
         frame = self._to_frame(questions)
         origin = self._encode(frame)
-        reach, target = Reach.of(self.constraints, origin), self.decider.decide(origin)
+        target = self.decider.decide(origin)
         for question, part in zip(questions, _split_rows(questions), strict=True):
-            self._narrow(reach, question, part)
-            target[part] = torch.from_numpy(find_targets(question.target, self.decider.classes, target[part].numpy()))
+            wanted = self.decider.settle_target(question.target)
+            target[part] = torch.from_numpy(find_targets(wanted, self.decider.classes, target[part].numpy()))
+        reach = self.search.find_reach(origin, target)
+        for question, part in zip(questions, _split_rows(questions), strict=True):
+            for k in target[part].unique().tolist():
+                rows = part.start + (target[part] == k).nonzero()[:, 0]
+                self._narrow(reach, question, rows, self.alone[k])
         options = [question.options for question in questions for _ in question.rows]
         found = self.search([Request(frame, target, reach)], options=options, tau=self.tau, n_steps=self.n_steps)[0]
         return [
@@ -88,17 +95,17 @@ class Desk:
             for part in _split_rows(questions)
         ]
 
-    def _narrow(self, reach: Reach, question: ExplainQuestion, part: slice) -> None:
-        """Narrow the reach of the people of a question to what they can change themselves."""
+    def _narrow(self, reach: Reach, question: ExplainQuestion, rows: Tensor, alone: Mapping[str, Encoder]) -> None:
+        """Narrow the reach of some people of a question, who want the same, to what they can change themselves."""
         encoder = self.decider.encoder
         for name in question.ranges.keys() | set(question.immutable):
             features = encoder.slices[encoder.schema.names.index(name)]
-            constraints = self.alone[name].constraints(
+            constraints = alone[name].constraints(
                 immutable=[name] if name in question.immutable else [],
                 ranges={name: question.ranges[name]} if name in question.ranges else None,
             )
-            mine = Reach.of(constraints, reach.origin[part, features])
-            reach.low[part, features], reach.high[part, features] = mine.low, mine.high
+            mine = Reach.of(constraints, reach.origin[rows, features])
+            reach.low[rows, features], reach.high[rows, features] = mine.low, mine.high
 
     def _finish(self, explanation: Explanation, row: int) -> Explanation:
         """An explanation with the number of its row in the question, and no real people where none may be shown."""

@@ -39,9 +39,9 @@ class ExplainQuestion(Question):
 
 
 def question_types(
-    encoder: Encoder, classes: Sequence[Label], *, baseline: bool, limits: Limits
+    encoder: Encoder, classes: Sequence[Label], *, wanted: Label | None = None, baseline: bool, limits: Limits
 ) -> tuple[type[Question], type[ExplainQuestion]]:
-    """The bodies of /predict and /explain for a model of these columns and classes."""
+    """The bodies of /predict and /explain for a model of these columns and classes, of which one may be `wanted`."""
     schema, limits_of = encoder.schema, find_limits(encoder)
     columns = {column.name: value_type(column, limits_of) for column in schema.columns}
     optional = {column.name for column in schema.columns if column.missing != "refuse"}
@@ -56,16 +56,23 @@ def question_types(
     }
     if not baseline:
         common["model"] = (Literal["main"], Question.model_fields["model"])
-    name, two = choice_type(schema.names), len(classes) == 2
-    target = choice_type(classes) | None if two else choice_type(classes)
-    said = "The decision that is wanted" + ("; null: the other one of the two." if two else ".")
+    name, optional_target = choice_type(schema.names), wanted is not None or len(classes) == 2
+    target = choice_type(classes) | None if optional_target else choice_type(classes)
+    said = "The decision that is wanted" + (
+        f"; null: {wanted!r}, which people want."
+        if wanted is not None
+        else "; null: the other one of the two."
+        if optional_target
+        else "."
+    )
+    example = classes[-1] if wanted is None else wanted
     return (
         create_model("Question", __base__=Question, **common),
         create_model(
             "ExplainQuestion",
             __base__=ExplainQuestion,
             **common,
-            target=(target, Field(default=None if two else ..., description=said, examples=[classes[-1]])),
+            target=(target, Field(default=None if optional_target else ..., description=said, examples=[example])),
             options=(
                 integer_type(1, limits.options),
                 Field(default=OPTIONS, description="Ways to another decision, at most."),

@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 from pydantic import TypeAdapter
 
+from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import FIFTHS, say_cost
 from countertrain.serve.answers import ExplainAnswer, Form, Health, Label, PredictAnswer, Refusal, Sample
 from countertrain.serve.batching import Batcher
@@ -44,7 +45,11 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
     router = APIRouter(responses=_RESPONSES)
     main = desks["main"]
     asked, asked_to_explain = question_types(
-        main.decider.encoder, main.decider.classes, baseline="baseline" in desks, limits=limits
+        main.decider.encoder,
+        main.decider.classes,
+        wanted=main.decider.target,
+        baseline="baseline" in desks,
+        limits=limits,
     )
     deciding = _make_batchers("predict", {name: desk.predict for name, desk in desks.items()}, limits, counters)
     searching = _make_batchers("explain", {name: desk.explain for name, desk in desks.items()}, limits, counters)
@@ -58,6 +63,7 @@ def make_question_routes(desks: Mapping[str, Desk], limits: Limits, counters: Co
     async def explain(question: asked_to_explain) -> Response:  # type: ignore[valid-type]
         """For each person what to change for the decision `target`, in their own units, what to recommend first.
 
+        Who is decided so already is told to change nothing.
         An option is checked by the model exactly as it is shown, after rounding. One that is not valid is the closest
         attempt, and says why. `immutable` and `ranges` hold for everybody in the request, beyond what the schema says.
         """
@@ -126,15 +132,36 @@ async def _answer(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked
 
 def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
     main = desks["main"]
-    encoder = main.decider.encoder
+    encoder, evidence = main.decider.encoder, _list_evidence(main.decider)
     columns = [
         column.model_dump(mode="json")
         | ({"fifths": _find_fifths(scale)} if isinstance(column, Numeric) else {"labels": column.labels})
+        | {"evidence": evidence.get(column.name)}
         for column, scale in zip(encoder.schema.columns, encoder.scales, strict=True)
     ]
     cost = {name: say_cost(ranked=bool(desk.decider.encoder.ranks)) for name, desk in desks.items()}
     shown = limits.sample if main.search.reference is not None else 0
-    return Form(columns, [*FIFTHS], cost, [*main.decider.classes], [*desks], limits.rows, limits.options, shown)
+    return Form(
+        columns=columns,
+        fifths=[*FIFTHS],
+        cost=cost,
+        classes=[*main.decider.classes],
+        target=main.decider.target,
+        needed={name: [*desk.search.list_needed().values()] for name, desk in desks.items()},
+        models=[*desks],
+        max_rows=limits.rows,
+        max_options=limits.options,
+        max_sample=shown,
+    )
+
+
+def _list_evidence(decider: Decider) -> dict[str, str]:
+    """By column, what the training rows say of it for people who want what they are said to want."""
+    if decider.target is None or decider.evidence is None:
+        return {}
+    known = decider.evidence.by_class[decider.classes.index(decider.target)]
+    free = {column.name for column in decider.encoder.schema.columns if column.mutability == "both"}
+    return {one.column: one.summary() for one in known if one.is_clear and one.column in free}
 
 
 def _find_fifths(scale: Scale) -> list[float] | None:

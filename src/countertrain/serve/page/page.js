@@ -206,6 +206,7 @@ function showHint(field) {
     if (column.missing !== "refuse") said.push("may be left empty");
   }
   if (WAYS[column.mutability]) said.push(WAYS[column.mutability]);
+  if (column.evidence) said.push(column.evidence.replace(/ \(.*\)$/, ""));
   field.hint.textContent = said.join(" · ");
 }
 
@@ -279,12 +280,20 @@ async function decide() {
   }
 }
 
+const isWanted = (decided) => decided !== null && state.form.target !== null && decided.decision === state.form.target;
+const mayAsk = () => state.decision !== null && !isWanted(state.decision);
+
 function showDecision(decided) {
   state.decision = decided;
-  byId("ask").disabled = !decided;
+  byId("ask").disabled = !mayAsk();
+  byId("wish").hidden = isWanted(decided);
+  byId("content").hidden = !isWanted(decided);
+  if (isWanted(decided)) byId("results").hidden = true;
   byId("decision").textContent = decided ? formatValue(decided.decision) : "";
   const chance = decided?.probabilities.find(({ label }) => label === decided.decision).probability;
   byId("sure").textContent = decided ? `${percent(chance)} sure` : "Please correct the marked fields.";
+  const needed = state.form.needed[chosenModel()][state.form.classes.indexOf(state.form.target)];
+  byId("needed").textContent = needed === undefined ? "" : `${quote(state.form.target)} needs ${percent(needed)}.`;
   const bars = (decided?.probabilities ?? []).flatMap(({ label, probability }) => {
     const bar = make("span");
     bar.style.width = `${100 * probability}%`;
@@ -296,7 +305,9 @@ function showDecision(decided) {
   const others = state.form.classes.map((label, i) => [label, i]).filter(([label]) => label !== decided.decision);
   const kept = target.value;
   target.replaceChildren(...others.map(([label, i]) => make("option", { value: i }, formatValue(label))));
-  if (others.some(([, i]) => String(i) === kept)) target.value = kept;
+  const wanted = String(state.form.classes.indexOf(state.form.target));
+  const first = [kept, wanted].find((place) => others.some(([, i]) => String(i) === place));
+  if (first !== undefined) target.value = first;
 }
 
 // ---- the options ---------------------------------------------------------------------------------------------------
@@ -307,14 +318,14 @@ function outdate() {
 }
 
 async function showOptions() {
-  if (!state.decision) return;
+  if (!mayAsk()) return;
   const button = byId("ask");
   button.disabled = true;
   button.textContent = "Searching…";
   try {
     clearTimeout(later);
     await decide(); // the form may have changed a moment ago
-    if (!state.decision) return;
+    if (!mayAsk()) return;
     const target = state.form.classes[Number(byId("target").value)];
     const ranges = state.fields.map((field) => [field.column.name, field.range?.()]).filter(([, range]) => range);
     const closed = ranges.filter(([, range]) => !range.length).map(([name]) => name); // nothing left to go to
@@ -334,7 +345,7 @@ async function showOptions() {
     else if (error.errors.some(({ where }) => ["rows", "ranges"].includes(where[0]))) mark(error.errors);
     else complain(error);
   } finally {
-    button.disabled = !state.decision;
+    button.disabled = !mayAsk();
     button.textContent = "Show options";
   }
 }
@@ -562,8 +573,9 @@ function build(examples) {
     ...examples.map(({ label, values }, i) => make("option", { value: i }, `${i + 1}: was ${quote(label)}, ${summarise(values)}`)),
   );
   byId("example").onchange = (event) => show(examples[Number(event.target.value)].values);
-  byId("example").value = examples.length ? "0" : "";
-  show(examples[0]?.values ?? Object.fromEntries(state.form.columns.map((column) => [column.name, middleValue(column)])));
+  const first = Math.max(0, examples.findIndex(({ label }) => label !== state.form.target)); // who has no need to ask comes later
+  byId("example").value = examples.length ? String(first) : "";
+  show(examples[first]?.values ?? Object.fromEntries(state.form.columns.map((column) => [column.name, middleValue(column)])));
 }
 
 function summarise(values) {
