@@ -9,8 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from countertrain.recourse.codes import Codes, CodeSource
 from countertrain.recourse.explanation import Change, Explanation, Option
+from countertrain.recourse.principal import Grounds
 from countertrain.recourse.rendering import as_html
+from countertrain.recourse.why import Reasons, find_reasons
 from countertrain.tables.scales import Ranks
 from countertrain.words import plain
 
@@ -65,6 +68,8 @@ class Recourse(Sequence[Explanation]):
     units: Mapping[str, str | None]
     ranks: Mapping[str, Ranks] = field(default_factory=dict)
     """Columns whose numbers have places among people."""
+    grounds: Grounds | None = None
+    """What the reasons for the decisions are found by."""
 
     @classmethod
     def join(cls, parts: Sequence["Recourse"]) -> "Recourse":
@@ -83,6 +88,7 @@ class Recourse(Sequence[Explanation]):
             table=OptionTable(
                 **{f.name: _stack([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
             ),
+            grounds=None if parts[0].grounds is None else Grounds.join([p.grounds for p in parts if p.grounds]),
         )
 
     def __len__(self) -> int:
@@ -101,7 +107,7 @@ class Recourse(Sequence[Explanation]):
         first, last = np.searchsorted(self.table.row, [row, row + 1])
         return Explanation(
             row=row,
-            factual=self._factuals[row],
+            factual=self.factuals[row],
             decision=plain(self.decision[row]),
             target=plain(self.target[row]),
             probability=float(self.probability[row]),
@@ -136,6 +142,15 @@ class Recourse(Sequence[Explanation]):
         """One plain dictionary per row, which `json.dumps` takes as it is."""
         return [explanation.to_dict() for explanation in self]
 
+    def reasons(self, codes: CodeSource = None) -> Reasons:
+        """Up to four principal reasons for each decision that is not the one wanted, what was none, and what responds.
+
+        `codes` is a code table of the owner's: a TOML file or a mapping; left out, the columns speak for themselves.
+        """
+        if self.grounds is None:
+            raise ValueError("reasons need the model that decided; ask for them where the recourse was found")
+        return find_reasons(self, Codes.read(codes, self.grounds.decider.encoder.schema))
+
     def summary(self, limit: int = _MOST_SHOWN) -> str:
         """The first `limit` explanations as text."""
         more = [f"... and {len(self) - limit:,} more rows"] if len(self) > limit else []
@@ -161,10 +176,11 @@ class Recourse(Sequence[Explanation]):
             probability=self.probability[rows],
             note=self.note[rows],
             table=self.table.take(options, np.repeat(np.arange(len(rows)), last - first)),
+            grounds=None if self.grounds is None else self.grounds.take(rows),
         )
 
     def _make_option(self, i: int, row: int) -> Option:
-        table, before, after = self.table, self._factuals[row], self._values[i]
+        table, before, after = self.table, self.factuals[row], self._values[i]
         changes = tuple(
             Change(name, before[name], after[name], float(cost), self.units.get(name), self._place(name, before, after))
             for name, cost in zip(after, table.costs[i], strict=True)
@@ -193,7 +209,8 @@ class Recourse(Sequence[Explanation]):
         return float(low), float(high)
 
     @cached_property
-    def _factuals(self) -> list[dict[str, Any]]:
+    def factuals(self) -> list[dict[str, Any]]:
+        """Each person's row as a dictionary of plain values."""
         return _to_records(self.factual)
 
     @cached_property
