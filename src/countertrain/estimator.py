@@ -189,7 +189,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if self.own_code.objective is None:
             fitting.warn_if_immature(settings.objective, history)
         kept = fitting.keep_rows(settings, data, rng)
-        run = Run(settings, kept, training.models, history, environment=describe_environment())
+        run = Run(
+            settings, kept, training.models, history, environment=describe_environment() | {"data": data.fingerprint}
+        )
         return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 
     def resolve(self) -> Settings:

@@ -113,7 +113,9 @@ def test_nothing_weightier_was_left_out_but_for_what_is_close_and_advised(found:
 
 def _is_worse_off(name: str, own: Any, typical: Any) -> bool:
     """By what the table of applicants was made from."""
-    return {"debt": own > typical, "rate": own > typical}.get(name, own < typical) if name in NUMBERS else own != typical
+    return (
+        {"debt": own > typical, "rate": own > typical}.get(name, own < typical) if name in NUMBERS else own != typical
+    )
 
 
 def test_nobody_is_blamed_for_being_better_off_than_is_typical(reasons: Reasons, real: pd.DataFrame) -> None:
@@ -221,7 +223,8 @@ def test_with_three_classes_each_person_is_compared_with_the_class_they_want() -
 def test_the_owner_says_it_in_words_and_codes_of_their_own(found: Recourse, tmp_path: Any) -> None:
     table = tmp_path / "codes.toml"
     table.write_text(
-        '[income]\ncode = "A1"\nlabel = "yearly income"\nlow = "Your {label} of {value} is too low; {typical} is usual"\n'
+        '[income]\ncode = "A1"\nlabel = "yearly income"\n'
+        'low = "Your {label} of {value} is too low; {typical} is usual"\n'
         '[job]\ncode = "B1"\ntext = "Kind of work"\nlevels.none = { text = "No work", code = "B2" }\n'
     )
     by_column: dict[str, set[tuple[str, str]]] = {}
@@ -231,7 +234,9 @@ def test_the_owner_says_it_in_words_and_codes_of_their_own(found: Recourse, tmp_
     assert ("B2", "No work") in by_column["job"]
     assert by_column["job"] <= {("B2", "No work"), ("B1", "Kind of work")}
     assert {code for code, _ in by_column["income"]} == {"A1"}
-    assert all(text.startswith("Your yearly income of ") and " EUR is too low; " in text for _, text in by_column["income"])
+    assert all(
+        text.startswith("Your yearly income of ") and " EUR is too low; " in text for _, text in by_column["income"]
+    )
     assert {code for code, _ in by_column["degree"]} == {"degree.other"}
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
@@ -150,6 +152,15 @@ class Recourse(Sequence[Explanation]):
         if self.grounds is None:
             raise ValueError("reasons need the model that decided; ask for them where the recourse was found")
         return find_reasons(self, Codes.read(codes, self.grounds.decider.encoder.schema))
+
+    def letters(self, out: str | PathLike[str], **options: Any) -> list[Path]:
+        """A letter to each person who does not have the decision wanted, in a folder; `write_letters` has the options.
+
+        Among them are `owner` and `reasons`, TOML files or mappings, `templates`, `formats` and `ids`.
+        """
+        from countertrain.recourse.letters import write_letters  # jinja2 takes a while
+
+        return write_letters(self, out, **options)
 
     def summary(self, limit: int = _MOST_SHOWN) -> str:
         """The first `limit` explanations as text."""

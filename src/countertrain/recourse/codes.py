@@ -72,6 +72,8 @@ class Codes:
     """What columns are called, where the table has no label for them."""
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What levels of columns are called, by the text of the level."""
+    decisions: Mapping[str, str] = field(default_factory=dict)
+    """What decisions are called, by the text of the label."""
 
     @classmethod
     def read(cls, source: "CodeSource", schema: Schema) -> Self:
@@ -98,9 +100,11 @@ class Codes:
             raise ValueError(say_all(wrong))
         return cls(schema, entries)
 
-    def call(self, labels: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> Self:
-        """The table with names for columns and levels; a label in the table itself goes first."""
-        return replace(self, labels=labels, values=values)
+    def call(
+        self, labels: Mapping[str, str], values: Mapping[str, Mapping[str, str]], decisions: Mapping[str, str]
+    ) -> Self:
+        """The table with names for columns, levels and decisions; a label in the table itself goes first."""
+        return replace(self, labels=labels, values=values, decisions=decisions)
 
     def name(self, column: str) -> str:
         """What a column is called."""
@@ -110,6 +114,10 @@ class Codes:
     def show(self, column: str, value: Any) -> str:
         """A value of a column as people read it, with its unit, or as the owner calls the level."""
         known = self.values.get(column, {}).get(str(value))
+        if isinstance(value, bool):
+            return known or ("yes" if value else "no")
+        if isinstance(value, float) and getattr(self.schema[column], "step", 1.0) is None:
+            value = _round(value)
         unit = getattr(self.schema[column], "unit", None)
         return known or (f"{as_text(value)} {unit}" if unit and value is not None else as_text(value))
 
@@ -129,7 +137,7 @@ class Codes:
             "label": self.name(column),
             "value": self.show(column, value),
             "typical": self.show(column, typical),
-            "target": as_text(target),
+            "target": self.decisions.get(str(target), as_text(target)),
         }
         text = wording.text if wording else (_TOGETHER if together else _WORDS)[side]
         return code, _PLACE.sub(lambda place: shown[place[1]], text)
@@ -137,6 +145,11 @@ class Codes:
 
 CodeSource = Codes | Mapping[str, Any] | str | PathLike[str] | None
 """Where a code table may come from."""
+
+
+def _round(number: float) -> float:
+    """A number without a step as a person would write it: cents of what is large, four digits of what is small."""
+    return round(number, 2) if abs(number) >= 100 else float(f"{number:.4g}")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -28,6 +28,10 @@ class Decider:
     """The same of rows that the models were not trained on; None where there are none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the models were trained."""
+    id: str | None = None
+    """Of the folder of the models, made of its content; None before it was written."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The data that they were trained on: name, fingerprint, label."""
 
     @cached_property
     def model(self) -> nn.Module:

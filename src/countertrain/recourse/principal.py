@@ -39,7 +39,7 @@ class Grounds:
 
     def take(self, rows: NDArray[np.int64]) -> Self:
         """The grounds of some of the people."""
-        places = torch.from_numpy(np.asarray(rows, dtype=np.int64))
+        places = torch.from_numpy(np.array(rows, dtype=np.int64))
         return replace(self, reach=self.reach[places], target=self.target[places])
 
 

@@ -66,7 +66,10 @@ class Run:
             (rows.x, rows.y) if len(rows) else None for rows in (self.data.train, self.data.validation)
         )
         settings = self.settings.model_dump() | dict(self.own_code)
-        return Decider(self.data.encoder, classes, tuple(self.models), reference, held_out, settings)
+        about = {"data": self.data.title, "fingerprint": self.environment.get("data"), "label": self.data.label}
+        return Decider(
+            self.data.encoder, classes, tuple(self.models), reference, held_out, settings, id=self.id, about=about
+        )
 
     @property
     def classes(self) -> NDArray[Any]:
