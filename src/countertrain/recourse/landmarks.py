@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
@@ -18,6 +19,7 @@ __all__ = ["Landmarks"]
 _TRIED = 10  # values of a number, each that of about as many real people
 _CLEAR = 0.02  # how far an AUC must be from one half for a column to have a better side
 _ERRORS = 2.0  # and by how many of its standard errors
+_PARTS = 5  # of people by a number, over which the share of the wanted must not turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class Landmarks:
     frame: dict[int, pd.DataFrame]
     """The same in people's units, a row each."""
     direction: dict[int, Tensor]
-    """Per class (D,): 1 or -1 where more or less of a number goes with the class, 0 where the rows do not say.
+    """Per class (D,): 1 or -1 where more or less of a number goes with the class, 0 where it turns or is not clear.
 
     Of a level, the share of the people at it who have the class.
     """
@@ -109,10 +111,21 @@ def _find_directions(grid: AnswerGrid, x: Tensor, wanted: Tensor) -> Tensor:
         return side.where(~grid.number, 0.0)
     blur = max(_CLEAR, _ERRORS * ((1 / n_wanted + 1 / n_others) / 12) ** 0.5)
     for j in grid.number.nonzero()[:, 0].tolist():
-        ranks = rankdata(x[:, j].numpy())[wanted.numpy()]
-        auc = (ranks.mean() - (n_wanted + 1) / 2) / n_others
-        side[j] = float(np.sign(auc - 0.5)) if abs(auc - 0.5) > blur else 0.0
+        ranks, yes = rankdata(x[:, j].numpy()), wanted.numpy()
+        auc = (ranks[yes].mean() - (n_wanted + 1) / 2) / n_others
+        way = float(np.sign(auc - 0.5))
+        side[j] = way if abs(auc - 0.5) > blur and not _turns(ranks, yes, way) else 0.0
     return side
+
+
+def _turns(ranks: NDArray[np.float64], wanted: NDArray[np.bool_], way: float) -> bool:
+    """Whether the share of the wanted clearly goes the other way somewhere, from one part of the people to the next."""
+    parts = np.minimum((ranks - 0.5) * _PARTS / len(ranks), _PARTS - 1).astype(int)
+    counts = np.bincount(parts, minlength=_PARTS)
+    shares, counts = np.bincount(parts, wanted, minlength=_PARTS)[counts > 0] / counts[counts > 0], counts[counts > 0]
+    noise = shares * (1 - shares) / counts
+    against = -way * np.diff(shares)
+    return bool((against > _CLEAR + _ERRORS * np.sqrt(noise[1:] + noise[:-1])).any())
 
 
 def _list_values(grid: AnswerGrid, x: Tensor) -> tuple[Tensor, Tensor]:
