@@ -19,7 +19,8 @@ __all__ = ["Landmarks"]
 _TRIED = 10  # values of a number, each that of about as many real people
 _CLEAR = 0.02  # how far an AUC must be from one half for a column to have a better side
 _ERRORS = 2.0  # and by how many of its standard errors
-_PARTS = 5  # of people by a number, over which the share of the wanted must not turn
+_PARTS = 10  # of people by a number, over which the share of the wanted must not turn
+_TURNING = 3.0  # standard errors that a turn must have, since many parts are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +120,15 @@ def _find_directions(grid: AnswerGrid, x: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _turns(ranks: NDArray[np.float64], wanted: NDArray[np.bool_], way: float) -> bool:
-    """Whether the share of the wanted clearly goes the other way somewhere, from one part of the people to the next."""
-    parts = np.minimum((ranks - 0.5) * _PARTS / len(ranks), _PARTS - 1).astype(int)
-    counts = np.bincount(parts, minlength=_PARTS)
-    shares, counts = np.bincount(parts, wanted, minlength=_PARTS)[counts > 0] / counts[counts > 0], counts[counts > 0]
+    """Whether the share of the wanted is clearly lower in some part of the people than in another on the worse side."""
+    part = np.minimum((ranks - 0.5) * _PARTS / len(ranks), _PARTS - 1).astype(int)
+    counts = np.bincount(part, minlength=_PARTS)
+    counts, hits = counts[counts > 0], np.bincount(part, wanted, minlength=_PARTS)[counts > 0]
+    shares = (hits + 1) / (counts + 2)  # never quite 0 or 1, which would leave no doubt
     noise = shares * (1 - shares) / counts
-    against = -way * np.diff(shares)
-    return bool((against > _CLEAR + _ERRORS * np.sqrt(noise[1:] + noise[:-1])).any())
+    against = way * (shares[:, None] - shares)  # (p, p): how much better the first part is than the second
+    doubt = _CLEAR + _TURNING * np.sqrt(noise[:, None] + noise)
+    return bool(np.triu(against > doubt, 1).any())
 
 
 def _list_values(grid: AnswerGrid, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.explanation import Explanation
 from countertrain.recourse.rendering import WAYS, as_text, name_places, say_cost
-from countertrain.report import audit, fairness, findings, leaks, monotonicity, ranking, validation
+from countertrain.report import audit, fairness, findings, leaks, ranking, validation
 from countertrain.report.findings import Evidence
 from countertrain.report.light import number, percent, rate
 from countertrain.tables.schema import Boolean, Categorical, Numeric
@@ -74,7 +74,7 @@ def render_page(
         model_id=decider.id,
         about=decider.about,
         date=f"{date.today().day} {date.today():%B %Y}",
-        limits={"leak": leaks.LEAK, "given": leaks.GIVEN_AWAY, "perfect": ranking.PERFECT, "fall": monotonicity.FALL},
+        limits={"leak": leaks.LEAK, "given": leaks.GIVEN_AWAY, "perfect": ranking.PERFECT},
         behind=validation.BEHIND,
         audit=audit,
         epsilon=ROBUST_EPSILON,
