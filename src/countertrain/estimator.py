@@ -213,7 +213,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             history,
             threshold=threshold,
             evidence=gather_evidence(settings, data),
-            environment=describe_environment(),
+            environment=describe_environment() | {"data": data.fingerprint},
         )
         return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
 

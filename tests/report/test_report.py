@@ -16,7 +16,14 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score, brier_score_loss, confusion_matrix, f1_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    brier_score_loss,
+    confusion_matrix,
+    f1_score,
+    roc_auc_score,
+)
 from torch import nn
 
 from countertrain.estimator import CounterfactualClassifier
@@ -26,6 +33,7 @@ from countertrain.recourse.rendering import as_text, name_places
 from countertrain.report import audit, fairness
 from countertrain.report import page as page_module
 from countertrain.report import write as write_module
+from countertrain.report.light import percent, rate
 from countertrain.tables.schema import Categorical, Schema
 from loans import loans, quick
 
@@ -130,12 +138,40 @@ def test_the_numbers_are_those_of_scikit_learn(
     for i, one in enumerate((classifier, baseline)):
         decided, p = one.predict(frame), one.predict_proba(frame)[:, 0]
         table = shown.rows("performance")
-        assert table["accuracy"][i] == f"{100 * accuracy_score(labels, decided):.1f} %"
+        assert table["accuracy"][i] == percent(accuracy_score(labels, decided))
         assert table["F1, mean over classes"][i] == f"{f1_score(labels, decided, average='macro'):.3f}"
         assert table["Brier score"][i] == f"{brier_score_loss(labels == 'granted', p):.3f}"
     counts = confusion_matrix(labels, classifier.predict(frame))
     assert [row[1:] for row in shown.tables["confusion"][1:]] == counts.astype(str).tolist()
-    assert f"right in {100 * accuracy_score(labels, classifier.predict(frame)):.1f} %" in shown.text
+    assert f"right in {percent(accuracy_score(labels, classifier.predict(frame)))}" in shown.text
+
+
+def test_how_well_people_are_told_apart_stands_beside_boosting(
+    classifier: CounterfactualClassifier, test_rows: Rows, html: Callable[[str], str]
+) -> None:
+    shown = Page(html("compared"))
+    p = classifier.predict_proba(test_rows[0])[:, 0]
+    auc, gini, ks, precision = (
+        shown.rows("discrimination")[name] for name in ("AUC", "Gini", "KS", "average precision")
+    )
+    assert auc[0].startswith(f"{rate(roc_auc_score(test_rows[1] == 'granted', p))} ±")
+    assert precision[0] == rate(average_precision_score(test_rows[1] == "granted", p))
+    assert len(auc) == len(gini) == len(ks) == 2  # this model and boosting
+    assert len(shown.tables["lift"]) == 11
+    ids = {attrs.get("id") for _, attrs in shown.tags}
+    assert {"roc", "precision-recall", "slopes", "singles", "giveaways", "why"} <= ids
+
+
+def test_the_page_says_what_it_is_about(
+    classifier: CounterfactualClassifier, test_rows: Rows, html: Callable[[str], str], tmp_path: Path
+) -> None:
+    assert "model not saved" in html("plain")
+    classifier.save(tmp_path / "m")
+    saved = CounterfactualClassifier.load(tmp_path / "m")
+    text = page(saved, test_rows, target="granted", n_examples=0).text
+    assert f"model {saved.run_.id}" in text
+    assert f"fingerprint {saved.run_.environment['data']}" in text
+    assert "rows given in Python" in text
 
 
 def test_outcomes_sensitivities_and_associations_are_those_measured(
@@ -157,7 +193,7 @@ def test_outcomes_sensitivities_and_associations_are_those_measured(
         assert row[4] == outcome.verdict
     for s in audit.measure_sensitivities(classifier.decider, baseline.decider, x, 0):
         label = f"{s.column} cannot change" if s.immutable else s.column
-        assert shown.rows("sensitivities")[label][1:] == [f"{100 * s.share:.1f} %", f"{100 * s.baseline_share:.1f} %"]  # type: ignore[operator]
+        assert shown.rows("sensitivities")[label][1:] == [percent(s.share), percent(s.baseline_share)]  # type: ignore[operator]
     assert "age cannot change" in shown.rows("sensitivities")
     strongest = fairness.measure_associations(classifier.encoder_.schema, frame)[0]
     assert shown.tables["associations"][1][:3] == ["age", strongest.column, f"{strongest.strength:.2f}"]
@@ -189,14 +225,14 @@ def test_recourse_and_groups_are_those_of_explain(
     rejected = frame[classifier.predict(frame) != "granted"]
     found = classifier.explain(rejected, "granted").to_frame()
     advice = shown.rows("advice")
-    assert advice["people for whom a change was found"] == [f"{100 * found['valid'].mean():.1f} %"]
+    assert advice["people for whom a change was found"] == [percent(found["valid"].mean())]
     assert advice["cost (mean)"] == [f"{found.loc[found['valid'], 'cost'].mean():#.3g}"]
     changed = (found["income"].to_numpy() != rejected["income"].to_numpy()) & found["valid"]
-    assert shown.rows("asked")["income"] == [f"{100 * changed.sum() / found['valid'].sum():.1f} %"]
+    assert shown.rows("asked")["income"] == [percent(changed.sum() / found["valid"].sum())]
     north = shown.rows("groups")["north"]
     inside = frame["region"] == "north"
     assert north[:2] == [str(inside.sum()), str((rejected["region"] == "north").sum())]
-    assert north[2].startswith(f"{100 * (classifier.predict(frame[inside]) == 'granted').mean():.1f} % ")
+    assert north[2].startswith(f"{percent((classifier.predict(frame[inside]) == 'granted').mean())} ")
     assert "accepted less often" in north[-1]
     assert "region = north is accepted less often" in shown.text
     assert len([row for row in shown.rows("groups") if re.fullmatch(r"\d+ to \d+", row)]) == 4  # bands of age

@@ -57,6 +57,23 @@ def different_questions() -> list[dict[str, Any]]:
     return [{"rows": rows[2 * i : 2 * i + 2], **restriction} for i, restriction in enumerate(restrictions)]
 
 
+def test_reasons_are_those_of_the_classifier_where_they_are_asked_for(app: FastAPI) -> None:
+    asked = {"rows": people(20), "target": "granted", "immutable": ["job"]}
+    assert content(ask(app, "/explain", asked))["reasons"] is None
+    answer = content(ask(app, "/explain", {**asked, "reasons": True}))["reasons"]
+    found = classifier().explain(applications(20, 1), target="granted", immutable=["job"])
+    expected = [{**person, "reasons": [*person["reasons"]]} for person in found.reasons().to_dict()]
+    assert near([{**one, "not_reasons": ()} for one in answer], [{**one, "not_reasons": ()} for one in expected])
+    assert sum(len(person["reasons"]) for person in answer) > 10
+
+
+def test_reasons_are_given_in_the_words_of_a_code_table() -> None:
+    app = create_app(classifier().decider, limits=PATIENT, reasons={"job": {"code": "J", "text": "Kind of work"}})
+    answer = content(ask(app, "/explain", {"rows": people(20), "target": "granted", "reasons": True}))["reasons"]
+    said = {(reason["code"], reason["text"]) for person in answer for reason in person["reasons"]}
+    assert ("J", "Kind of work") in said
+
+
 def test_questions_asked_at_once_are_answered_by_one_search_as_if_each_had_come_alone() -> None:
     app = create_app(classifier().decider, limits=replace(PATIENT, window=0.2))
     questions = different_questions()

@@ -114,6 +114,16 @@ def test_a_person_is_chosen_decided_on_and_gets_options_side_by_side(
     assert len(set(page.evaluate(look))) == 1  # all in one look: the page may still be scrolling
 
 
+def test_reasons_stand_above_the_options(visit: Callable[..., "playwright.Page"], address: str) -> None:
+    page = visit(address)
+    choose_refused(page)
+    show_options(page)
+    reasons = page.locator("#reasons li")
+    assert 1 <= reasons.count() <= 4
+    assert "typical of granted" in reasons.first.inner_text()
+    assert page.inner_text("#why-title") == "Why “refused”"
+
+
 def test_numbers_are_told_with_their_places_among_people(visit: Callable[..., "playwright.Page"], address: str) -> None:
     page = visit(address)
     choose_refused(page)

@@ -3,9 +3,10 @@
 from countertrain.cli import check  # isort: skip
 from countertrain.cli import train  # isort: skip
 from countertrain.cli import models  # isort: skip
+from countertrain.cli import letters  # isort: skip
 from countertrain.cli import tune  # isort: skip
 from countertrain.cli import sweep  # isort: skip
 from countertrain.cli import data  # isort: skip
 from countertrain.cli.app import app, main
 
-__all__ = ["app", "check", "data", "main", "models", "sweep", "train", "tune"]
+__all__ = ["app", "check", "data", "letters", "main", "models", "sweep", "train", "tune"]

@@ -127,18 +127,21 @@ def _says_it_all(error: Exception) -> bool:
 
 _COMPUTE_NOTHING = ("list",)
 _LISTS = ("--datasets", "--minimise")
+_ALONE = {"--reasons": "schema"}  # what an option means that was given without a value
 
 
 def _spread(args: Sequence[str]) -> list[str]:
-    """`--datasets a b` as `--datasets a --datasets b`."""
+    """`--datasets a b` as `--datasets a --datasets b`, and `--reasons` alone with the value that it then has."""
     spread: list[str] = []
     listing = ""
     for arg in args:
         if listing and not arg.startswith("-") and spread[-1] != listing:
             spread.append(listing)
         listing = arg if arg in _LISTS else listing if not arg.startswith("-") else ""
+        if spread and spread[-1] in _ALONE and arg.startswith("-"):
+            spread.append(_ALONE[spread[-1]])
         spread.append(arg)
-    return spread
+    return [*spread, _ALONE[spread[-1]]] if spread and spread[-1] in _ALONE else spread
 
 
 @contextmanager

@@ -17,7 +17,10 @@ from countertrain.recourse.defaults import OPTIONS, PEOPLE
 if TYPE_CHECKING:
     import pandas as pd
 
+    from countertrain.recourse.answer import Recourse
     from countertrain.recourse.decider import Decider
+    from countertrain.recourse.explanation import Explanation
+    from countertrain.recourse.why import PersonReasons
     from countertrain.runs.measure import Scores
     from countertrain.runs.run import Run
     from countertrain.tables.dataset import Split
@@ -87,6 +90,7 @@ def explain(
         float | None, typer.Option(help="Share of the advice that is to hold by independent models, instead of --tau.")
     ] = None,
     against_evidence: options.AgainstEvidence = False,
+    reasons: options.Reasons = None,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
     """What each person could change for the decision wanted; the first few on the screen, all of them into a file.
@@ -117,8 +121,12 @@ def explain(
         against_evidence=against_evidence,
     )
     numbered = [replace(explanation, row=number) for number, explanation in zip(numbers, found, strict=True)]
-    if numbered:
-        console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
+    why = [] if reasons is None else [*found.reasons(options.find_codes(reasons))]
+    texts = [one.summary().splitlines() for one in numbered[:_SHOWN]]
+    for lines, person in zip(texts, why, strict=False):
+        lines[1:1] = [f"  {line}" for line in person.list_lines()]
+    if texts:
+        console.print("\n".join(line for lines in texts for line in lines), soft_wrap=True, markup=False)
     if len(found) > _SHOWN:
         console.print(f"... and {len(found) - _SHOWN:,} more people", soft_wrap=True)
     if not row and len(found) < len(people):
@@ -128,11 +136,23 @@ def explain(
         )
         console.print(f"[dim]{escape(said)}[/]", soft_wrap=True)
     if out is not None:
-        frame = found.to_frame()
-        frame.isetitem(0, [numbered[i].row for i in frame.iloc[:, 0]])
-        dictionaries = [one.to_dict() for one in numbered]
-        write_text(out, json.dumps(dictionaries) if out.suffix == ".json" else frame.to_csv(index=False))
+        write_text(out, _write_found(found, numbered, why, as_json=out.suffix == ".json"))
         console.print(f"[dim]{len(found)} people: {out}[/]", soft_wrap=True)
+
+
+def _write_found(found: "Recourse", numbered: "list[Explanation]", why: "list[PersonReasons]", *, as_json: bool) -> str:
+    """Recourse as JSON or CSV, with the reasons where they were asked for."""
+    if as_json:
+        dictionaries = [one.to_dict() for one in numbered]
+        for dictionary, person in zip(dictionaries, why, strict=False):
+            dictionary["reasons"] = person.to_dict() | {"row": dictionary["row"]}
+        return json.dumps(dictionaries)
+    frame = found.to_frame()
+    if why:
+        texts = ["; ".join(f"{reason.text} [{reason.code}]" for reason in person.reasons) for person in why]
+        frame["reasons_" if "reasons" in frame else "reasons"] = [texts[i] for i in frame.iloc[:, 0]]
+    frame.isetitem(0, [numbered[i].row for i in frame.iloc[:, 0]])
+    return frame.to_csv(index=False)
 
 
 @app.command()
@@ -215,6 +235,7 @@ def serve(
     token_env: Annotated[
         str | None, typer.Option(help="Environment variable that holds the token clients must show.")
     ] = None,
+    reasons: options.Reasons = None,
 ) -> None:
     """Serve decisions and recourse, with a page to try them: http://127.0.0.1:8000."""
     from countertrain.cli.console import console
@@ -230,7 +251,8 @@ def serve(
     def say() -> None:
         console.print(f"http://{host}:{port}  (stop with Ctrl-C)")
 
-    run(folder, baseline=baseline, target=target, host=host, port=port, token=token, ready=say)
+    codes = options.find_codes(reasons)
+    run(folder, baseline=baseline, target=target, host=host, port=port, token=token, reasons=codes, ready=say)
 
 
 @app.command()

@@ -10,8 +10,8 @@ from countertrain.words import suggest
 
 __all__ = [
     "AgainstEvidence", "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
-    "Out", "SchemaFile", "SettingsFile", "Target", "Track", "Wanted", "collect_settings", "find_columns", "parse_seeds",
-    "split_names",
+    "Out", "Reasons", "SchemaFile", "SettingsFile", "Target", "Track", "Wanted", "collect_settings", "find_codes",
+    "find_columns", "parse_seeds", "split_names",
 ]  # fmt: skip
 
 Data = Annotated[
@@ -44,8 +44,17 @@ Wanted = Annotated[str | None, typer.Option("--target", help="The decision that 
 AgainstEvidence = Annotated[
     bool, typer.Option("--against-evidence", help="Let advice go against what the training rows say of a column.")
 ]
+Reasons = Annotated[
+    str | None,
+    typer.Option(help="Reasons for decisions, in the words of a code table (TOML), or of the columns if left out."),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder of the model; named after the settings if left out.")]
 Track = Annotated[str | None, typer.Option(help="Show the epochs to tensorboard or mlflow, too.")]
+
+
+def find_codes(given: str | None) -> str | None:
+    """The file of a code table; None for the words of the columns."""
+    return None if given == "schema" else given
 
 
 def split_names(given: Columns) -> list[str]:

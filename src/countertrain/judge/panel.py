@@ -8,11 +8,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_TREES", "Crowd", "fit_panel"]
+__all__ = ["N_TREES", "Crowd", "fit_boosting", "fit_panel"]
 
 Floats = NDArray[np.float64]
 N_TREES = 200
 _LOF_NEIGHBOURS, _NEAREST = 20, 5
+
+
+def fit_boosting(x: Floats, y: NDArray[np.int64], *, seed: int = 0) -> Any:
+    """Boosting on rows x (n, D) of classes y (n,)."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(random_state=seed).fit(x, y)
 
 
 def fit_panel(x: Floats, y: NDArray[np.int64], *, seed: int = 0) -> dict[str, Any]:
@@ -20,11 +27,10 @@ def fit_panel(x: Floats, y: NDArray[np.int64], *, seed: int = 0) -> dict[str, An
 
     LightGBM sits beside them where it is installed.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
 
     panel: dict[str, Any] = {
-        "boosting": HistGradientBoostingClassifier(random_state=seed),
         "forest": RandomForestClassifier(N_TREES, min_samples_leaf=5, random_state=seed),
         "logistic": LogisticRegression(max_iter=2000),
     }
@@ -32,7 +38,8 @@ def fit_panel(x: Floats, y: NDArray[np.int64], *, seed: int = 0) -> dict[str, An
         from lightgbm import LGBMClassifier  # type: ignore[import-not-found,unused-ignore]
 
         panel["lightgbm"] = LGBMClassifier(random_state=seed, verbose=-1)
-    return {name: model.fit(x, y) for name, model in panel.items()}
+    boosting = {"boosting": fit_boosting(x, y, seed=seed)}
+    return boosting | {name: model.fit(x, y) for name, model in panel.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from countertrain.recourse.codes import Codes, CodeSource
 from countertrain.recourse.explanation import Change, Explanation, Option
+from countertrain.recourse.principal import Grounds
 from countertrain.recourse.rendering import as_html
+from countertrain.recourse.why import Reasons, find_reasons
 from countertrain.tables.scales import Ranks
 from countertrain.words import plain
 
@@ -67,6 +72,8 @@ class Recourse(Sequence[Explanation]):
     """Columns whose numbers have places among people."""
     needed: Mapping[Any, float] = field(default_factory=dict)
     """By class, the probability that it needs to be decided for, where a threshold is set."""
+    grounds: Grounds | None = None
+    """What the reasons for the decisions are found by."""
 
     @classmethod
     def join(cls, parts: Sequence["Recourse"]) -> "Recourse":
@@ -85,6 +92,7 @@ class Recourse(Sequence[Explanation]):
             table=OptionTable(
                 **{f.name: _stack([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
             ),
+            grounds=None if parts[0].grounds is None else Grounds.join([p.grounds for p in parts if p.grounds]),
         )
 
     def __len__(self) -> int:
@@ -103,7 +111,7 @@ class Recourse(Sequence[Explanation]):
         first, last = np.searchsorted(self.table.row, [row, row + 1])
         return Explanation(
             row=row,
-            factual=self._factuals[row],
+            factual=self.factuals[row],
             decision=plain(self.decision[row]),
             target=plain(self.target[row]),
             probability=float(self.probability[row]),
@@ -139,6 +147,24 @@ class Recourse(Sequence[Explanation]):
         """One plain dictionary per row, which `json.dumps` takes as it is."""
         return [explanation.to_dict() for explanation in self]
 
+    def reasons(self, codes: CodeSource = None) -> Reasons:
+        """Up to four principal reasons for each decision that is not the one wanted, what was none, and what responds.
+
+        `codes` is a code table of the owner's: a TOML file or a mapping; left out, the columns speak for themselves.
+        """
+        if self.grounds is None:
+            raise ValueError("reasons need the model that decided; ask for them where the recourse was found")
+        return find_reasons(self, Codes.read(codes, self.grounds.decider.encoder.schema))
+
+    def letters(self, out: str | PathLike[str], **options: Any) -> list[Path]:
+        """A letter to each person who does not have the decision wanted, in a folder; `write_letters` has the options.
+
+        Among them are `owner` and `reasons`, TOML files or mappings, `templates`, `formats` and `ids`.
+        """
+        from countertrain.recourse.letters import write_letters  # jinja2 takes a while
+
+        return write_letters(self, out, **options)
+
     def summary(self, limit: int = _MOST_SHOWN) -> str:
         """The first `limit` explanations as text."""
         more = [f"... and {len(self) - limit:,} more rows"] if len(self) > limit else []
@@ -164,10 +190,11 @@ class Recourse(Sequence[Explanation]):
             probability=self.probability[rows],
             note=self.note[rows],
             table=self.table.take(options, np.repeat(np.arange(len(rows)), last - first)),
+            grounds=None if self.grounds is None else self.grounds.take(rows),
         )
 
     def _make_option(self, i: int, row: int) -> Option:
-        table, before, after = self.table, self._factuals[row], self._values[i]
+        table, before, after = self.table, self.factuals[row], self._values[i]
         changes = tuple(
             Change(name, before[name], after[name], float(cost), self.units.get(name), self._place(name, before, after))
             for name, cost in zip(after, table.costs[i], strict=True)
@@ -196,7 +223,8 @@ class Recourse(Sequence[Explanation]):
         return float(low), float(high)
 
     @cached_property
-    def _factuals(self) -> list[dict[str, Any]]:
+    def factuals(self) -> list[dict[str, Any]]:
+        """Each person's row as a dictionary of plain values."""
         return _to_records(self.factual)
 
     @cached_property

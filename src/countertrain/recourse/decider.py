@@ -38,6 +38,10 @@ class Decider:
     """The probability from which one of two classes is decided for; None: the likeliest class is."""
     evidence: Evidence | None = None
     """What the training rows say of each column, against which nobody is advised to go; None: anybody may be."""
+    id: str | None = None
+    """Of the folder of the models, made of its content; None before it was written."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The data that they were trained on: name, fingerprint, label."""
 
     def settle_target(self, given: Any = None) -> Any:
         """What is asked for now, or else what people were said to want; None where neither was said."""

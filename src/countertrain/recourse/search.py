@@ -16,6 +16,7 @@ from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU, TAU_RANGE, TAU_SHARE
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.options import Options, find_options
+from countertrain.recourse.principal import Grounds
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reasons import find_blocking, find_limiting, give_reasons, note_shortages
 from countertrain.recourse.reference import Plausibility, Reference
@@ -219,6 +220,7 @@ class RecourseSearch:
             units={column.name: getattr(column, "unit", None) for column in columns},
             ranks=encoder.ranks,
             needed=self.list_needed(),
+            grounds=Grounds(self.decider, reach, target),
         )
 
     def list_needed(self) -> dict[Any, float]:

@@ -1,8 +1,7 @@
 """What the measurements of a report mean, in sentences with a traffic light."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -13,13 +12,14 @@ from countertrain.judge.verdict import Verdict
 from countertrain.recourse.answer import Recourse
 from countertrain.report.audit import Outcome, Performance, Sensitivity
 from countertrain.report.fairness import PROXY, Association, Grouping
+from countertrain.report.light import Finding, Light, percent
+from countertrain.report.validation import Validation, judge_validation
 
 __all__ = [
-    "ATYPICAL", "COMMAND", "FRAGILE", "HELPED", "HOLDING", "MISCALIBRATED", "PYTHON", "SENSITIVE", "UNLIKE", "Door",
-    "Evidence", "Finding", "list_findings",
+    "ATYPICAL", "BLAMED", "COMMAND", "FRAGILE", "HELPED", "HOLDING", "MISCALIBRATED", "PYTHON", "SENSITIVE", "UNLIKE",
+    "Door", "Evidence", "Finding", "list_findings",
 ]  # fmt: skip
 
-Light = Literal["warn", "look", "good"]
 MISCALIBRATED = (0.05, 0.1)
 """ECE above which probabilities deserve a check, and a warning."""
 HELPED = (0.95, 0.8)
@@ -31,6 +31,8 @@ SENSITIVE = 0.2
 ATYPICAL = (0.5, 0.9)
 """Share of the advice less typical than UNLIKE % of real rows above which it deserves a check, and a warning."""
 UNLIKE = 95
+BLAMED = 0.2
+"""Share of rejected people for whom an immutable column is a principal reason above which it deserves a check."""
 HOLDING = 0.75
 """Of what the whole panel accepts of real people: advice below that share of it is a warning."""
 
@@ -42,20 +44,20 @@ class Door:
     target: str
     groups: str
     no_examples: str
+    compare: str
+    """How to have a conventional model beside this one."""
 
 
-PYTHON = Door("target=…", "groups=[…]", "n_examples=0")
-COMMAND = Door("--target …", "--groups …", "--examples 0")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A sentence for the owner of the model."""
-
-    light: Light
-    text: str
-    section: str
-    """The part of the report that has the numbers."""
+PYTHON = Door(
+    "target=…",
+    "groups=[…]",
+    "n_examples=0",
+    'fit a second classifier to the same rows with the same settings but objective="bl" (conventional training), and '
+    "make this report again with baseline= that one",
+)
+COMMAND = Door(
+    "--target …", "--groups …", "--examples 0", "train again with --twin, and make this report of the new folder"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,10 @@ class Evidence:
     groupings: tuple[Grouping, ...]
     verdict: Verdict | None = None
     """What independent models make of the advice; None where it could not be judged."""
+    reasons: Mapping[str, float] = field(default_factory=dict)
+    """Columns, and the share of rejected people for whom each is a principal reason, most frequent first."""
+    validation: Validation | None = None
+    """How well it ranks, what gives too much away, and where it goes the wrong way."""
     door: Door = PYTHON
 
     @property
@@ -104,12 +110,14 @@ def list_findings(evidence: Evidence) -> list[Finding]:
         _judge_wanted,
         _judge_decisions,
         _judge_probabilities,
+        judge_validation,
         _judge_recourse,
         _judge_holding,
         _judge_typicality,
         _judge_groups,
         _judge_proxies,
         _judge_immutable,
+        _judge_reasons,
         _judge_comparison,
         _judge_robustness,
     )
@@ -131,7 +139,9 @@ def _judge_decisions(e: Evidence) -> Iterator[Finding]:
     p = e.performance
     usual = f"always answering “{e.classes[p.commonest]}” would be right in {_per_100(p.commonest_share)}"
     if p.accuracy - p.commonest_share > 2 * (p.accuracy * (1 - p.accuracy) / p.n) ** 0.5:
-        yield Finding("good", f"Decisions are right in {_per_100(p.accuracy)} cases; {usual}.", "decisions")
+        perfect = e.validation is not None and e.validation.ranking is not None and e.validation.ranking.is_suspicious
+        light: Light = "look" if perfect else "good"
+        yield Finding(light, f"Decisions are right in {_per_100(p.accuracy)} cases; {usual}.", "decisions")
     else:
         yield Finding(
             "warn",
@@ -155,7 +165,7 @@ def _judge_recourse(e: Evidence) -> Iterator[Finding]:
         return
     share = float(helped.mean())
     light: Light = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
-    text = f"{_percent(share)} of the {len(helped):,} rejected people can be shown a change that leads to {e.wanted}"
+    text = f"{percent(share)} of the {len(helped):,} rejected people can be shown a change that leads to {e.wanted}"
     rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
     yield Finding(light, text + rest, "recourse")
 
@@ -165,15 +175,15 @@ def _judge_holding(e: Evidence) -> Iterator[Finding]:
         return
     one, ceiling = e.verdict.standing, e.verdict.ceiling
     short = [name for name, share in one.accepted.items() if share < ceiling[name] - 2 * (0.25 / max(one.n, 1)) ** 0.5]
-    text = f"{_percent(one.whole)} of the advice holds: independent models of three kinds all accept whoever follows it"
+    text = f"{percent(one.whole)} of the advice holds: independent models of three kinds all accept whoever follows it"
     if not short:
         yield Finding(
             "good",
-            f"{text}; of real people with {e.wanted} they accept {_percent(e.verdict.whole_ceiling)}.",
+            f"{text}; of real people with {e.wanted} they accept {percent(e.verdict.whole_ceiling)}.",
             "holding",
         )
         return
-    names = ", ".join(f"{name} ({_percent(one.accepted[name])} against {_percent(ceiling[name])})" for name in short)
+    names = ", ".join(f"{name} ({percent(one.accepted[name])} against {percent(ceiling[name])})" for name in short)
     light: Light = "warn" if one.whole < HOLDING * e.verdict.whole_ceiling else "look"
     yield Finding(light, f"{text}. Of real people with {e.wanted}, more are accepted by {names}.", "holding")
 
@@ -181,13 +191,21 @@ def _judge_holding(e: Evidence) -> Iterator[Finding]:
 def _judge_typicality(e: Evidence) -> Iterator[Finding]:
     percentile = e.recourse.table.percentile[e.recourse.table.valid]
     percentile = percentile[~np.isnan(percentile)]  # unknown to a classifier that was saved without its rows
-    share = float((percentile >= UNLIKE).mean()) if len(percentile) else 0.0
+    if not len(percentile):
+        return
+    share = float((percentile >= UNLIKE).mean())
     if share > ATYPICAL[0]:
         text = (
-            f"{_percent(share)} of the advice asks people to become unlike the real rows that have {e.wanted}: it is "
+            f"{percent(share)} of the advice asks people to become unlike the real rows that have {e.wanted}: it is "
             f"less typical than {UNLIKE} % of them, so that the model may be wrong about it."
         )
-        yield Finding("warn" if share > ATYPICAL[1] else "look", text, "recourse")
+        yield Finding("warn" if share > ATYPICAL[1] else "look", text, "typical")
+    else:
+        text = (
+            f"Advice resembles the real rows that have {e.wanted}: {percent(share)} of it is less typical than "
+            f"{UNLIKE} % of them, and half of it is more typical than {100 - np.median(percentile):.0f} % of them."
+        )
+        yield Finding("good", text, "typical")
 
 
 def _judge_groups(e: Evidence) -> Iterator[Finding]:
@@ -204,11 +222,11 @@ def _judge_groups(e: Evidence) -> Iterator[Finding]:
                 text = f"Recourse costs more for {who}: {d.mine.mean:.2f} on average, others {d.others.mean:.2f}."
             elif d.measure == "valid":
                 text = (
-                    f"Recourse is found less often for {who}: for {_percent(d.mine.mean)} of those rejected, for "
-                    f"{_percent(d.others.mean)} of others."
+                    f"Recourse is found less often for {who}: for {percent(d.mine.mean)} of those rejected, for "
+                    f"{percent(d.others.mean)} of others."
                 )
             else:
-                text = f"{who} is accepted less often: {_percent(d.mine.mean)}, others {_percent(d.others.mean)}."
+                text = f"{who} is accepted less often: {percent(d.mine.mean)}, others {percent(d.others.mean)}."
             yield Finding("warn", text, "groups")
     fine = [grouping.column for grouping in e.groupings if not grouping.disparities]
     if fine:
@@ -236,9 +254,17 @@ def _judge_immutable(e: Evidence) -> Iterator[Finding]:
         return
     share = sum(one.share for one in fixed)
     light: Light = "good" if share <= SENSITIVE else "look"
-    names = ", ".join(f"{one.column} {_percent(one.share)}" for one in fixed)
-    text = f"{_percent(share)} of what moves the decision comes from columns that nobody can change ({names})."
+    names = ", ".join(f"{one.column} {percent(one.share)}" for one in fixed)
+    text = f"{percent(share)} of what moves the decision comes from columns that nobody can change ({names})."
     yield Finding(light, text, "sensitivity")
+
+
+def _judge_reasons(e: Evidence) -> Iterator[Finding]:
+    fixed = {one.column for one in e.sensitivities if one.immutable}
+    listed = [f"{name} ({percent(share)})" for name, share in e.reasons.items() if name in fixed and share > BLAMED]
+    if listed:
+        text = f"What nobody can change is a principal reason for many who are rejected: {', '.join(listed)} of them."
+        yield Finding("look", text, "reasons")
 
 
 def _judge_comparison(e: Evidence) -> Iterator[Finding]:
@@ -257,17 +283,11 @@ def _judge_robustness(e: Evidence) -> Iterator[Finding]:
     left = e.find_outcome("pgd").ours
     assert left is not None  # an accuracy is always a number
     if e.performance.accuracy - left > FRAGILE:
-        text = f"Changes of {ROBUST_EPSILON:g} in what the model sees can push accuracy down to {_percent(left)}."
+        text = f"Changes of {ROBUST_EPSILON:g} in what the model sees can push accuracy down to {percent(left)}."
         yield Finding("look", text, "comparison")
     else:
-        text = (
-            f"Even the worst changes of {ROBUST_EPSILON:g} in what the model sees leave accuracy at {_percent(left)}."
-        )
+        text = f"Even the worst changes of {ROBUST_EPSILON:g} in what the model sees leave accuracy at {percent(left)}."
         yield Finding("good", text, "comparison")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _per_100(share: float) -> str:

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping, Sequence
+from datetime import date
 from importlib.metadata import version
 from typing import Any
 
@@ -14,15 +15,15 @@ from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.explanation import Explanation
 from countertrain.recourse.rendering import WAYS, as_text, name_places, say_cost
-from countertrain.report import audit, fairness, findings
+from countertrain.report import audit, fairness, findings, leaks, ranking, validation
 from countertrain.report.findings import Evidence
+from countertrain.report.light import number, percent, rate
 from countertrain.tables.schema import Boolean, Categorical, Numeric
 from countertrain.words import list_phrases, plain
 
 __all__ = ["render_page"]
 
 _MOST_BARS, _MOST_ASKED, _MOST_LEVELS = 20, 8, 12  # columns in a chart and in a table, levels of a column
-_NOTHING = "\N{EN DASH}"
 _OBJECTIVES = {
     "ct": "counterfactual training",
     "bl": "conventional training",
@@ -48,7 +49,7 @@ def render_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"text": as_text, "percent": _format_percent, "number": _format_number}
+    environment.filters |= {"text": as_text, "percent": _write_percent, "number": number, "rate": rate}
     both = [one for one in (decider, baseline) if one is not None]
     settings = [{name: _name_value(value) for name, value in one.settings.items()} for one in both]
     return environment.get_template("report.html").render(
@@ -71,6 +72,11 @@ def render_page(
             for i, column in enumerate(decider.encoder.schema.columns)
         ],
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+        model_id=decider.id,
+        about=decider.about,
+        date=f"{date.today().day} {date.today():%B %Y}",
+        limits={"leak": leaks.LEAK, "given": leaks.GIVEN_AWAY, "perfect": ranking.PERFECT},
+        behind=validation.BEHIND,
         audit=audit,
         epsilon=ROBUST_EPSILON,
         fairness=fairness,
@@ -116,9 +122,7 @@ def _describe_values(column: Numeric | Categorical | Boolean) -> str:
     """What a column may hold."""
     if isinstance(column, Numeric):
         step = f", in steps of {as_text(column.step)}" if column.step else ""
-        low, high = (
-            _format_number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper)
-        )
+        low, high = (number(end) if column.step is None else as_text(end) for end in (column.lower, column.upper))
         return f"{low} to {high}{' ' + column.unit if column.unit else ''}{step}"
     return list_phrases(column.labels, _MOST_LEVELS)
 
@@ -133,12 +137,5 @@ def _describe_way(decider: Decider, target: int, i: int) -> str:
     return f"{way}: {known.summary()}" if known.is_clear else way
 
 
-def _format_percent(share: float | None) -> str:
-    return _NOTHING if share is None or np.isnan(share) else f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
-
-
-def _format_number(value: float | None) -> str:
-    """A number in three digits."""
-    if value is None or np.isnan(value):
-        return _NOTHING
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
+def _write_percent(share: float | None) -> str:
+    return percent(share).replace(" %", "\N{NO-BREAK SPACE}%")

@@ -1,6 +1,7 @@
 """One HTML page about a classifier, for those who answer for its decisions; needs no network and no other file."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -16,12 +17,14 @@ from torch import Tensor
 
 from countertrain.files import write_text
 from countertrain.judge import Verdict, judge
+from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import as_text
 from countertrain.recourse.search import explain
 from countertrain.report import audit, fairness
 from countertrain.report.findings import PYTHON, Door, Evidence
 from countertrain.report.page import render_page
+from countertrain.report.validation import validate
 from countertrain.tables.labels import find_class
 from countertrain.tables.schema import as_frame, check_names
 from countertrain.words import suggest
@@ -29,6 +32,7 @@ from countertrain.words import suggest
 __all__ = ["write_report"]
 
 _MOST_ROWS = 2000  # for all that needs a search
+_MOST_ASKED_WHY = 200  # people for whom reasons are counted
 _FEWEST_JUDGED = 20  # people who are refused and people who are not, for their advice to be judged
 _TAUS_JUDGED = (0.6, 0.75, 0.9)  # beside what is asked for by default
 
@@ -148,11 +152,20 @@ def _gather_evidence(
         rejected=places[~accepted],
         people=people,
         verdict=_judge_advice(decider, test, wanted, seed),
+        reasons=_count_reasons(recourse),
+        validation=validate(decider, test.frame, test.x, test.y, wanted, seed=seed),
         associations=fairness.measure_associations(schema, sample.frame),
         groupings=tuple(
             fairness.compare_groups(name, sample.frame[name], people, schema, seed=seed) for name in groups
         ),
     )
+
+
+def _count_reasons(recourse: Recourse) -> dict[str, float]:
+    """The columns that are principal reasons, and for what share of some of the people, most frequent first."""
+    people = recourse[:_MOST_ASKED_WHY].reasons()
+    counts = Counter(reason.column for person in people for reason in person.reasons)
+    return {column: count / len(people) for column, count in counts.most_common()}
 
 
 def _judge_advice(decider: Decider, test: _Rows, wanted: int, seed: int) -> Verdict | None:

@@ -72,6 +72,7 @@ class Run:
             (rows.x, rows.y) if len(rows) else None for rows in (self.data.train, self.data.validation)
         )
         settings = self.settings.model_dump() | dict(self.own_code)
+        about = {"data": self.data.title, "fingerprint": self.environment.get("data"), "label": self.data.label}
         decider = Decider(
             self.data.encoder,
             classes,
@@ -81,6 +82,8 @@ class Run:
             settings,
             threshold=self.threshold,
             evidence=self._weigh_evidence(),
+            id=self.id,
+            about=about,
         )
         return decider.want(self.settings.target)
 

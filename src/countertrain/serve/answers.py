@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 
 from countertrain.recourse.explanation import Explanation
+from countertrain.recourse.why import PersonReasons
 from countertrain.tables.schema import Level
 
 __all__ = [
@@ -59,6 +60,8 @@ class ExplainAnswer:
     """One explanation per person, in the order of the request; the first option is the one to recommend."""
 
     explanations: list[Explanation]
+    reasons: list[PersonReasons] | None = None
+    """The reasons for each decision, where they were asked for."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import Request
 
+from countertrain.recourse.codes import CodeSource
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS
 from countertrain.runs.folder import read_run
@@ -54,12 +55,14 @@ def create_app(
     limits: Limits | None = None,
     tau: float | None = None,
     n_steps: int = N_STEPS,
+    reasons: CodeSource = None,
 ) -> FastAPI:
     """The service for a fitted classifier (its `decider`), and for a conventional one to compare it with.
 
     With a token, everything but the page and /healthz needs it; without one, the service is to be asked as localhost.
     `target` is the class that people want; left out, the one that the classifier was told. Options are to have
-    probability `tau`; `n_steps` is the most that each of two gradient searches may take.
+    probability `tau`; `n_steps` is the most that each of two gradient searches may take. `reasons` is the code table in
+    whose words reasons are given.
     """
     limits = limits or Limits()
     deciders = {"main": decider} if baseline is None else {"main": decider, "baseline": baseline}
@@ -67,7 +70,10 @@ def create_app(
         _check_alike(decider, baseline)
     wanted = decider.settle_target(target)
     deciders = {name: one.want(wanted) for name, one in deciders.items()}
-    desks = {name: Desk.of(one, tau=tau, n_steps=n_steps, sample=limits.sample) for name, one in deciders.items()}
+    desks = {
+        name: Desk.of(one, tau=tau, n_steps=n_steps, sample=limits.sample, reasons=reasons)
+        for name, one in deciders.items()
+    }
     counters = Counters()
     app = FastAPI(
         title="countertrain",
@@ -98,6 +104,7 @@ def run(
     port: int = 8000,
     token: str | None = None,
     limits: Limits | None = None,
+    reasons: CodeSource = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve the model in a folder until interrupted, with its conventional twin or another baseline."""
@@ -105,7 +112,7 @@ def run(
     main = read_run(Path(folder))
     other = main.twin if baseline is None else read_run(Path(baseline))
     conventional = None if other is None else other.decider
-    app = create_app(main.decider, baseline=conventional, target=target, token=token, limits=limits)
+    app = create_app(main.decider, baseline=conventional, target=target, token=token, limits=limits, reasons=reasons)
     ready()
     uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
 

@@ -10,10 +10,14 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from countertrain.recourse.answer import Recourse
+from countertrain.recourse.codes import Codes, CodeSource
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.explanation import Explanation
+from countertrain.recourse.landmarks import Landmarks
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
+from countertrain.recourse.why import PersonReasons, find_reasons
 from countertrain.serve.answers import Chance, Decision, ExplainAnswer, Label, PredictAnswer, Sample, SampleRow
 from countertrain.serve.questions import ExplainQuestion, Question
 from countertrain.tables.encoder import Encoder
@@ -38,9 +42,12 @@ class Desk:
     """Real people of each class, in random order; none where none may be shown."""
     tau: float | None
     n_steps: int
+    codes: Codes
+    """The words for reasons."""
+    landmarks: Landmarks
 
     @classmethod
-    def of(cls, decider: Decider, *, tau: float | None, n_steps: int, sample: int) -> Self:
+    def of(cls, decider: Decider, *, tau: float | None, n_steps: int, sample: int, reasons: CodeSource = None) -> Self:
         """The desk of a decider, at which up to `sample` real people per class may be looked at."""
         encoder, search = decider.encoder, RecourseSearch.of(decider)
         search = replace(search, examples=search.examples.astype(object))  # every answer needs them so
@@ -51,7 +58,8 @@ class Desk:
             }
             for k in range(len(decider.classes))
         ]
-        return cls(search, alone, _take_samples(search, sample), tau, n_steps)
+        codes, landmarks = Codes.read(reasons, encoder.schema), Landmarks.of(decider)
+        return cls(search, alone, _take_samples(search, sample), tau, n_steps, codes, landmarks)
 
     @property
     def decider(self) -> Decider:
@@ -90,10 +98,16 @@ class Desk:
                 self._narrow(reach, question, rows, self.alone[k])
         options = [question.options for question in questions for _ in question.rows]
         found = self.search([Request(frame, target, reach)], options=options, tau=self.tau, n_steps=self.n_steps)[0]
-        return [
-            _EXPLANATIONS(ExplainAnswer([self._finish(found[i], i - part.start) for i in range(part.start, part.stop)]))
-            for part in _split_rows(questions)
+        parts = _split_rows(questions)
+        why = [
+            self._find_reasons(found[part]) if question.reasons else None
+            for question, part in zip(questions, parts, strict=True)
         ]
+        explanations = [[self._finish(found[i], i - p.start) for i in range(p.start, p.stop)] for p in parts]
+        return [_EXPLANATIONS(ExplainAnswer(*pair)) for pair in zip(explanations, why, strict=True)]
+
+    def _find_reasons(self, recourse: Recourse) -> list[PersonReasons]:
+        return [*find_reasons(recourse, self.codes, self.landmarks)]
 
     def _narrow(self, reach: Reach, question: ExplainQuestion, rows: Tensor, alone: Mapping[str, Encoder]) -> None:
         """Narrow the reach of some people of a question, who want the same, to what they can change themselves."""

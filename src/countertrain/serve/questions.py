@@ -36,6 +36,7 @@ class ExplainQuestion(Question):
     options: int = OPTIONS
     immutable: list[str] = Field(default=[], description="Columns that these people cannot change.")
     ranges: dict[str, Any] = {}
+    reasons: bool = Field(default=False, description="Whether to say why, too: up to four reasons per person.")
 
 
 def question_types(

@@ -337,8 +337,10 @@ async function showOptions() {
       options: Math.min(N_OPTIONS, state.form.max_options),
       immutable: [...fixed, ...closed],
       ranges: Object.fromEntries(ranges.filter(([, range]) => range.length)),
+      reasons: true,
     };
     const answer = await ask("explain", body);
+    showReasons(answer.reasons[0]);
     await showAnswer(answer.explanations[0]);
   } catch (error) {
     if (error.status !== 422) complain(error);
@@ -364,6 +366,20 @@ async function showAnswer(answer) {
   await drawPicture(answer);
   byId("results-title").focus({ preventScroll: true });
   byId("results").scrollIntoView({ block: "start" });
+}
+
+function showReasons(why) {
+  byId("why").hidden = !why.reasons.length;
+  byId("why-title").textContent = `Why ${quote(why.decision)}`;
+  byId("reasons").replaceChildren(...why.reasons.map(makeReasonLine));
+  byId("not-reasons").textContent = why.not_reasons.length ? `Would not have changed much: ${why.not_reasons.join(", ")}.` : "";
+}
+
+function makeReasonLine(reason) {
+  const said = [`+${percent(reason.effect)}`];
+  if (reason.suffices) said.push("would do alone");
+  if (!reason.changeable) said.push("cannot be changed");
+  return make("li", {}, toSentence(reason.text), " ", make("span", { class: "quiet" }, reason.alone ? said.join(" · ") : "counts together with the others"));
 }
 
 function makeOptionCard(option, number, answer) {
