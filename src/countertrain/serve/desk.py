@@ -77,7 +77,7 @@ class Desk:
         """What the people of each question could change; all are searched together, each within their own limits."""
         frame = self._to_frame(questions)
         origin = self._encode(frame)
-        reach, target = Reach.of(self.constraints, origin), self.decider.decide(origin)
+        reach, target = self.search.find_reach(self.constraints, origin), self.decider.decide(origin)
         for question, part in zip(questions, _split_rows(questions), strict=True):
             self._narrow(reach, question, part)
             target[part] = torch.from_numpy(find_targets(question.target, self.decider.classes, target[part].numpy()))
