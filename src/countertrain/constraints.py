@@ -14,7 +14,7 @@ __all__ = ["Constraints", "Mutability", "Repair"]
 Mutability = Literal["both", "increase", "decrease", "none"]
 Bound = float | Sequence[float] | Tensor
 Repair = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""From rows (..., D) of people who start at others, between their lowest and highest values, to rows that keep rules."""
+"""From rows (..., D), where their people start, and the ends of where they can go, to rows that keep rules."""
 
 
 @dataclass(frozen=True, eq=False)

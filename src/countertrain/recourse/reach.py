@@ -42,7 +42,7 @@ class Reach:
     def join(cls, parts: Sequence["Reach"]) -> Self:
         """The reach of several groups of people, one after another."""
         origin, low, high = (torch.cat([getattr(p, name) for p in parts]) for name in ("origin", "low", "high"))
-        return replace(parts[0], origin=origin, low=low, high=high, own=None)
+        return cls(origin, low, high, parts[0].categories, led=parts[0].led)
 
     def __len__(self) -> int:
         return len(self.origin)

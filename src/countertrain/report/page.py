@@ -51,6 +51,8 @@ def render_page(
     environment.filters |= {"text": as_text, "percent": _format_percent, "number": _format_number}
     both = [one for one in (decider, baseline) if one is not None]
     settings = [{name: _name_value(value) for name, value in one.settings.items()} for one in both]
+    schema = decider.encoder.schema
+    following = () if schema.rulebook is None else schema.rulebook.following
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
@@ -66,9 +68,10 @@ def render_page(
         settings=settings[0],
         differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
         columns=[
-            (column.name, _describe_values(column), WAYS[column.mutability])
-            for column in decider.encoder.schema.columns
+            (column.name, _describe_values(column), "follows" if column.name in following else WAYS[column.mutability])
+            for column in schema.columns
         ],
+        between=schema.rules or (),
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         audit=audit,
         epsilon=ROBUST_EPSILON,

@@ -84,8 +84,8 @@ class Schema(BaseModel):
         wrong = {text: hit for text, hit in broken.items() if hit.mean() > UNBELIEVED}
         if wrong:
             said = [
-                f"the rule {text!r} is broken by {hit.mean():.1%} of the rows, first by row {rows.index[hit.argmax()]}; correct it, "
-                "or leave it out"
+                f"the rule {text!r} is broken by {100 * hit.mean():.1f} % of the rows, first by row "
+                f"{rows.index[int(hit.argmax())]}; correct it, or leave it out"
                 for text, hit in wrong.items()
             ]
             raise SchemaError(say_all(said))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from countertrain.tables.columns import Boolean, Categorical, Numeric
+from countertrain.tables.rules import syntax
 from countertrain.tables.rules.bound import Condition, Exclusion, Formula, Moves, Rule
 from countertrain.tables.rules.conditions import Equal, LevelIn, NotAbove, Test
 from countertrain.tables.rules.syntax import (
@@ -13,6 +14,7 @@ from countertrain.tables.rules.syntax import (
     Derived,
     Expression,
     IfThen,
+    Indicator,
     Link,
     Move,
     Name,
@@ -58,11 +60,11 @@ class _Binder:
 
     def bind_formula(self, rule: Derived) -> Formula:
         column = self._find_number(rule.column)
-        for name in list_columns(rule.value):
-            if isinstance(self._find(name), Categorical):
-                self._refuse_levels(name)
-        self._check_arithmetic(rule.value)
-        return Formula(self.text, column.name, rule.value, rule.about, column.step)
+        tests: dict[syntax.Condition, Test] = {}
+        self._check_arithmetic(rule.value, tests)
+        if not [*list_columns(rule.value)]:
+            raise SchemaError(f"the rule {self.text!r} has {column.name!r} follow from no other column")
+        return Formula(self.text, column.name, rule.value, rule.about, column.step, tests)
 
     def bind_link(self, rule: Link) -> tuple[str, Moves]:
         for move in (rule.cause, rule.effect):
@@ -146,7 +148,7 @@ class _Binder:
         if isinstance(column, Numeric):
             raise SchemaError(f"the rule {self.text!r} speaks of levels of {name!r}, which holds numbers")
         labels = column.labels
-        places = [int(one.value) if by_place else self._find_level(column, one) for one in levels]  # type: ignore[arg-type]
+        places = [int(one.value) if by_place else self._find_level(column, one) for one in levels]
         unadvised = column.unadvised if isinstance(column, Categorical) else ()
         advised = tuple(i for i, label in enumerate(labels) if label not in unadvised)
         return LevelIn(name, tuple(places), len(labels), advised)
@@ -188,6 +190,11 @@ class _Binder:
             return {expression.name: 1.0}, 0.0
         if isinstance(expression, Text):
             raise SchemaError(f"the rule {self.text!r} has the level {expression.value!r} where a number must stand")
+        if isinstance(expression, Indicator):
+            raise SchemaError(
+                f"the rule {self.text!r} compares a condition in brackets with numbers; only a column that follows may "
+                "reckon with conditions, and others are written with '=>'"
+            )
         (left, a), (right, b) = self._add_up(expression.left), self._add_up(expression.right)
         if expression.sign in "+-":
             sign = 1.0 if expression.sign == "+" else -1.0
@@ -203,12 +210,17 @@ class _Binder:
         times = b if expression.sign == "*" else 1.0 / b
         return {name: factor * times for name, factor in left.items()}, a * times
 
-    def _check_arithmetic(self, expression: Expression) -> None:
+    def _check_arithmetic(self, expression: Expression, tests: dict[syntax.Condition, Test]) -> None:
+        """Refuse what cannot be reckoned with, and make out the conditions in it."""
         if isinstance(expression, Text):
             raise SchemaError(f"the rule {self.text!r} has the level {expression.value!r} where a number must stand")
+        if isinstance(expression, Name) and isinstance(self._find(expression.name), Categorical):
+            self._refuse_levels(expression.name)
+        if isinstance(expression, Indicator):
+            tests[expression.condition] = self.bind_test(expression.condition)
         if isinstance(expression, Arithmetic):
-            self._check_arithmetic(expression.left)
-            self._check_arithmetic(expression.right)
+            self._check_arithmetic(expression.left, tests)
+            self._check_arithmetic(expression.right, tests)
 
     def _check_move(self, move: Move) -> None:
         column = self._find(move.column)
@@ -216,17 +228,18 @@ class _Binder:
             return
         if isinstance(column, Boolean) or not column.ordered:
             raise SchemaError(
-                f"the rule {self.text!r} moves {move.column!r} up or down, which holds neither numbers nor levels in an "
-                "order; declare ordered=True, or use a condition"
+                f"the rule {self.text!r} moves {move.column!r} up or down, which holds neither numbers nor levels in "
+                "an order; declare ordered=True, or use a condition"
             )
         if not move.by.is_integer():
-            raise SchemaError(f"the rule {self.text!r} moves {move.column!r} by a part of a level; write a whole number")
+            raise SchemaError(
+                f"the rule {self.text!r} moves {move.column!r} by a part of a level; write a whole number"
+            )
 
     def _find(self, name: str) -> AnyColumn:
         if name not in self.columns:
-            raise SchemaError(
-                f"the rule {self.text!r} names {name!r}, which is no column of the schema; {suggest(name, self.columns)}"
-            )
+            hint = suggest(name, self.columns)
+            raise SchemaError(f"the rule {self.text!r} names {name!r}, which is no column of the schema; {hint}")
         return self.columns[name]
 
     def _find_number(self, name: str) -> Numeric:

@@ -1,12 +1,13 @@
 """Rules that know the columns of a schema: what breaks them, and what follows from them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from countertrain.tables.rules import syntax
 from countertrain.tables.rules.conditions import Floats, LevelIn, Test, Values, evaluate
 from countertrain.tables.rules.syntax import Expression, list_columns
 
@@ -32,11 +33,11 @@ class Condition:
     def applies(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), where all of `when` hold."""
         n = len(values[self.columns[0]])
-        return np.logical_and.reduce([np.ones(n, dtype=bool), *(test.holds(values) for test in self.when)])
+        return _join([np.ones(n, dtype=bool), *(test.holds(values) for test in self.when)])
 
     def is_broken(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), which rows break it; where a value is not known, nobody can say so."""
-        kept = np.logical_and.reduce([test.holds(values) for test in self.then])
+        kept = _join([test.holds(values) for test in self.then])
         return self.applies(values) & ~kept & _are_known(values, self.columns)
 
 
@@ -54,7 +55,8 @@ class Exclusion:
 
     def is_broken(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), which rows break it."""
-        return (np.sum([test.holds(values) for test in self.of], axis=0) > 1) & _are_known(values, self.columns)
+        many = np.sum([test.holds(values) for test in self.of], axis=0) > 1
+        return np.asarray(many & _are_known(values, self.columns))
 
 
 Rule = Condition | Exclusion
@@ -69,6 +71,8 @@ class Formula:
     value: Expression
     about: bool
     step: float | None
+    tests: Mapping[syntax.Condition, Test]
+    """The conditions in it, made out."""
 
     @cached_property
     def causes(self) -> tuple[str, ...]:
@@ -77,15 +81,15 @@ class Formula:
 
     def follow(self, values: Values, own: Values) -> Floats:
         """(n,), what the column comes to for rows that began as `own`; its own number where nothing moved."""
-        found = evaluate(self.value, values)
+        found = evaluate(self.value, values, self.tests)
         if self.about:
-            found = own[self.column] + found - evaluate(self.value, own)
+            found = own[self.column] + found - evaluate(self.value, own, self.tests)
         known = _are_known(values, self.causes) & ~np.isnan(own[self.column])
         return np.where(known & find_moved(values, own, self.causes), found, own[self.column])
 
     def is_broken(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), which rows are farther from it than rounding explains; or, where it holds about, than a quarter."""
-        found = evaluate(self.value, values)
+        found = evaluate(self.value, values, self.tests)
         slack = _ROUNDING * np.abs(found) + (self.step or 0.0) * (0.5 + _ROUNDING)
         if self.about:
             slack = slack + _ABOUT * np.abs(found)
@@ -129,11 +133,7 @@ class LinkedMoves:
     def follow(self, values: Values, own: Values) -> Floats:
         """(n,), where the column comes to for rows that began as `own`."""
         moves = np.stack([link.measure(values, own) for link in self.links])
-        return own[self.column] + moves.max(0).clip(min=0) + moves.min(0).clip(max=0)
-
-    def is_broken(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
-        """(n,), no row: how far somebody moves cannot be seen in a table."""
-        return np.zeros(len(values[self.column]), dtype=bool)
+        return np.asarray(own[self.column] + moves.max(0).clip(min=0) + moves.min(0).clip(max=0))
 
 
 Follower = Formula | LinkedMoves
@@ -142,8 +142,12 @@ Follower = Formula | LinkedMoves
 def find_moved(values: Values, own: Values, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """(n,), the rows in which any of these columns is no longer what it was."""
     moved = [(values[name] != own[name]) & ~(np.isnan(values[name]) & np.isnan(own[name])) for name in names]
-    return np.logical_or.reduce([np.zeros(len(values[names[0]]) if names else 0, dtype=bool), *moved])
+    return np.asarray(np.logical_or.reduce(moved))
 
 
 def _are_known(values: Mapping[str, Floats], names: tuple[str, ...]) -> NDArray[np.bool_]:
-    return ~np.isnan(np.stack([values[name] for name in names])).any(0)
+    return np.asarray(~np.isnan(np.stack([values[name] for name in names])).any(0))
+
+
+def _join(tests: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    return np.asarray(np.logical_and.reduce(tests))

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from countertrain.tables.rules.syntax import Arithmetic, Expression, Name, Number
+from countertrain.tables.rules.syntax import Arithmetic, Condition, Expression, Indicator, Name, Number
 
 __all__ = ["Equal", "Floats", "LevelIn", "NotAbove", "Rows", "Test", "Values", "evaluate"]
 
@@ -96,7 +96,7 @@ class Equal:
 
     def holds(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), where it is so."""
-        return (values[self.column] == self.number) != self.other
+        return np.asarray((values[self.column] == self.number) != self.other)
 
     def negate(self) -> Self:
         """That it is not so."""
@@ -106,15 +106,17 @@ class Equal:
 Test = LevelIn | NotAbove | Equal
 
 
-def evaluate(expression: Expression, values: Mapping[str, Floats]) -> Floats:
-    """(n,), what an expression comes to; not finite where it is divided by zero."""
+def evaluate(expression: Expression, values: Mapping[str, Floats], tests: Mapping[Condition, Test]) -> Floats:
+    """(n,), what an expression comes to, with the conditions in it made out; not finite where it divides by zero."""
     n = len(next(iter(values.values())))
+    if isinstance(expression, Indicator):
+        return tests[expression.condition].holds(values).astype(np.float64)
     if isinstance(expression, Number):
         return np.full(n, expression.value)
     if isinstance(expression, Name):
         return values[expression.name]
     assert isinstance(expression, Arithmetic)
-    left, right = evaluate(expression.left, values), evaluate(expression.right, values)
+    left, right = (evaluate(side, values, tests) for side in (expression.left, expression.right))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         made = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[expression.sign](left, right)
     return np.asarray(made, dtype=np.float64)

@@ -17,7 +17,7 @@ _MOST_CASES = 20_000  # combinations of values in which two rules are tried toge
 
 
 def order_followers(followers: Sequence[Follower]) -> tuple[Follower, ...]:
-    """Columns that follow from others, each after those that it follows; refused where one is said twice or circular."""
+    """Columns that follow from others, each after those that it follows; refused where that goes in circles."""
     by_column: dict[str, Follower] = {}
     for follower in followers:
         twin = by_column.setdefault(follower.column, follower)
@@ -54,16 +54,21 @@ def refuse_contradictions(rules: Sequence[Rule], columns: Mapping[str, AnyColumn
     for (one, a), (other, b) in combinations(orders, 2):
         if isinstance(a, NotAbove) and isinstance(b, NotAbove) and _exclude(a, b):
             raise SchemaError(f"the rules {one.text!r} and {other.text!r} cannot both hold; leave one out")
-    for mine, other in permutations(rules, 2):
-        if isinstance(mine, Condition) and mine.when and {*mine.columns} & {*other.columns} and mine.text != other.text:
-            cases = _list_cases((mine, other), columns)
+    for mine, another in permutations(rules, 2):
+        if (
+            isinstance(mine, Condition)
+            and mine.when
+            and {*mine.columns} & {*another.columns}
+            and mine.text != another.text
+        ):
+            cases = _list_cases((mine, another), columns)
             if cases is None:
                 continue
             arises = mine.applies(cases)
-            if arises.any() and not (arises & ~mine.is_broken(cases) & ~other.is_broken(cases)).any():
+            if arises.any() and not (arises & ~mine.is_broken(cases) & ~another.is_broken(cases)).any():
                 when = mine.text.split("=>")[0].rstrip(" <")
                 raise SchemaError(
-                    f"the rules {mine.text!r} and {other.text!r} contradict each other: nobody could be {when}; "
+                    f"the rules {mine.text!r} and {another.text!r} contradict each other: nobody could be {when}; "
                     "leave one out"
                 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from torch import Tensor
 from countertrain.tables.columns import Numeric
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.rules.bound import Condition
-from countertrain.tables.rules.conditions import Floats, LevelIn, Values
+from countertrain.tables.rules.conditions import Floats, LevelIn, Rows, Values
 from countertrain.tables.rules.repair import Room, repair
 from countertrain.tables.rules.rulebook import Rulebook
 
@@ -58,24 +58,31 @@ class RuleKeeper:
         values = self.book.read(frame)
         return torch.from_numpy(np.stack([values[name] for name in self.places], axis=1))
 
-    def mend(self, x: Tensor, origin: Tensor, low: Tensor, high: Tensor, own: Tensor) -> Tensor:
+    def mend(
+        self, x: Tensor, origin: Tensor, low: Tensor, high: Tensor, own: Tensor, *, round_moved: bool = False
+    ) -> Tensor:
         """Rows x (n, D) of people at `origin`, whose values are `own` (n, T), put right between `low` and `high`.
 
-        A feature that no rule had to change keeps every bit, and one that is put back is that of `origin`.
+        A feature that no rule had to change keeps every bit, unless numbers that moved are to be rounded as rules see
+        them; one that is put back is that of `origin`.
         """
         rows, started = (each.double().numpy() for each in (x, origin))
         mine = dict(zip(self.places, own.numpy().T, strict=True))
         told = self._read_rows(rows, started, mine)
-        moved = np.flatnonzero((np.stack([*told.values()]) != np.stack([*mine.values()])).any(0))
+        differ = [told[name] != mine[name] for name in told if told[name] is not mine[name]]
+        moved = np.flatnonzero(np.logical_or.reduce(differ)) if differ else ()
         if not len(moved):
             return x
         room = self._find_room(low.double().numpy()[moved], high.double().numpy()[moved], mine, moved)
         before = {name: each[moved] for name, each in told.items()}
         after = repair(self.book, before, room)
-        return self._write(x, origin, moved, before, after, room.own)
+        return self._write(x, origin, moved, _Repair(before, after, room.own, round_moved))
 
     def mend_search(self, x: Tensor, origin: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """`mend` for rows (..., D) of a search in training, whose people are known by their encoded rows alone."""
+        """`mend` for rows (..., D) of a search in training, whose people are known by their encoded rows alone.
+
+        Numbers that rules speak of are rounded to their steps, so that what follows is what it comes to.
+        """
         rows, origin, low, high = (
             each.expand_as(x).reshape(-1, x.shape[-1]).detach().cpu() for each in (x, origin, low, high)
         )
@@ -83,8 +90,9 @@ class RuleKeeper:
         low = torch.where(self.led, torch.minimum(bottom, origin), low)
         high = torch.where(self.led, torch.maximum(top, origin), high)
         started = origin.double().numpy()
-        own = np.stack([self._read_column(name, started) for name in self.places], axis=1)
-        return self.mend(rows, origin, low, high, torch.from_numpy(own)).view(x.shape).to(x.device)
+        values = np.stack([self._read_column(name, started) for name in self.places], axis=1)
+        own = torch.from_numpy(values)
+        return self.mend(rows, origin, low, high, own, round_moved=True).view(x.shape).to(x.device)
 
     def find_following(self, x: Tensor, origin: Tensor) -> Tensor:
         """(n, C) bool, columns whose change follows from others, so that it is nobody's task and costs nothing.
@@ -113,43 +121,62 @@ class RuleKeeper:
         values: Values = {}
         for name, i in self.places.items():
             part = self.encoder.slices[i]
-            stays = (rows[:, part] == started[:, part]).all(1)
-            values[name] = np.where(stays, own[name], self._read_column(name, rows))
+            moved = np.flatnonzero((rows[:, part] != started[:, part]).any(1))
+            values[name] = own[name]
+            if len(moved):
+                values[name] = own[name].copy()
+                values[name][moved] = self._read_column(name, rows[moved])
         return values
 
     def _read_column(self, name: str, rows: Floats) -> Floats:
         found = self.encoder.read_column(self.places[name], rows).astype(np.float64)
         return np.round(found, self.digits[name]) if name in self.digits else found
 
-    def _find_room(self, low: Floats, high: Floats, own: Mapping[str, Floats], rows: NDArray[Any]) -> Room:
+    def _find_room(self, low: Floats, high: Floats, own: Mapping[str, Floats], rows: Rows) -> Room:
         lowest: Values = {}
         highest: Values = {}
         levels: dict[str, NDArray[np.bool_]] = {}
         for name, i in self.places.items():
             part, column = self.encoder.slices[i], self.book.columns[name]
             if isinstance(column, Numeric):
-                lowest[name], highest[name] = (self.encoder.scales[i].decode(each[:, part.start]) for each in (low, high))
+                lowest[name], highest[name] = (
+                    self.encoder.scales[i].decode(each[:, part.start]) for each in (low, high)
+                )
             elif part.stop - part.start == 1:  # a truth value, or a category of one level
                 levels[name] = np.stack([low[:, part.start] <= 0, high[:, part.start] >= 1], axis=1)
             else:
                 levels[name] = high[:, part] >= 1
-        return Room({name: each[rows] for name, each in own.items()}, lowest, highest, levels, self.book.columns, self.digits)
+        return Room(
+            {name: each[rows] for name, each in own.items()}, lowest, highest, levels, self.book.columns, self.digits
+        )
 
-    def _write(
-        self, x: Tensor, origin: Tensor, rows: NDArray[Any], before: Values, after: Values, own: Values
-    ) -> Tensor:
+    def _write(self, x: Tensor, origin: Tensor, rows: Rows, made: "_Repair") -> Tensor:
         """Rows with the values that were put right."""
-        made = x.clone()
+        mended = x.clone()
         for name, i in self.places.items():
-            part = self.encoder.slices[i]
-            back = (after[name] == own[name]) | np.isnan(after[name])
-            changed = (after[name] != before[name]) & ~(np.isnan(after[name]) & np.isnan(before[name]))
-            for some, source in ((changed & back, origin), (changed & ~back, None)):
-                at = torch.from_numpy(rows[some])
-                if not len(at):
-                    continue
-                if source is not None:
-                    made[at, part] = source[at, part]
-                else:
-                    made[at, part] = torch.from_numpy(self.encoder.write_column(i, after[name][some])).to(made)
-        return made
+            part, after = self.encoder.slices[i], made.after[name]
+            changed = made.find_changed(name, number=isinstance(self.book.columns[name], Numeric))
+            back = (after == made.own[name]) | np.isnan(after)
+            at = torch.from_numpy(rows[changed & back])
+            mended[at, part] = origin[at, part]
+            new = changed & ~back
+            if new.any():
+                code = torch.from_numpy(self.encoder.write_column(i, after[new]))
+                mended[torch.from_numpy(rows[new]), part] = code.to(mended)
+        return mended
+
+
+@dataclass(frozen=True, eq=False)
+class _Repair:
+    """Values before and after they were put right, and as people had them."""
+
+    before: Values
+    after: Values
+    own: Values
+    round_moved: bool
+
+    def find_changed(self, name: str, *, number: bool) -> NDArray[np.bool_]:
+        """(n,), where a column is to be written anew."""
+        before, after = self.before[name], self.after[name]
+        changed = (after != before) & ~(np.isnan(after) & np.isnan(before))
+        return changed | (after != self.own[name]) if number and self.round_moved else changed

@@ -10,6 +10,7 @@ from countertrain.tables.rules.syntax import (
     Derived,
     Expression,
     IfThen,
+    Indicator,
     Link,
     Move,
     Name,
@@ -158,18 +159,29 @@ class _Parser:
     def _read_atom(self) -> Expression:
         token = self.next
         if self._take("("):
-            value = self._read_sum()
-            self._expect(")")
-            return value
+            return self._read_brackets()
         if self._take("-"):
             inner = self._read_atom()
             return Number(-inner.value) if isinstance(inner, Number) else Arithmetic("-", Number(0.0), inner)
-        makers = {"number": lambda: Number(float(token.value)), "text": lambda: Text(token.value)}
-        makers["name"] = lambda: Name(token.value)  # type: ignore[assignment]
-        if token.kind not in makers:
+        if token.kind not in ("number", "text", "name"):
             self._refuse("a column, a number or a level in quotes")
         self.at += 1
-        return makers[token.kind]()
+        if token.kind == "number":
+            return Number(float(token.value))
+        return Text(token.value) if token.kind == "text" else Name(token.value)
+
+    def _read_brackets(self) -> Expression:
+        """What stands in brackets: an expression, or a condition that counts as 1 or 0."""
+        start = self.at
+        value = self._read_sum()
+        if self._take(")"):
+            return value
+        self.at = start
+        condition, *more = self._read_condition()
+        if more:
+            raise SchemaError(f"the rule {self.text!r} must have one comparison in each pair of brackets")
+        self._expect(")")
+        return Indicator(condition)
 
     def _take(self, sign: str) -> bool:
         found = self.next == Token("sign", sign)

@@ -1,7 +1,7 @@
 """Rows that break rules, put right within reach of the people whose they are; all rows at once, in people's units."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -34,12 +34,9 @@ class Room:
 
     def __getitem__(self, rows: Rows) -> Self:
         """The room of some of the people."""
-        return type(self)(
-            *(_take(part, rows) for part in (self.own, self.low, self.high)),
-            {name: each[rows] for name, each in self.open.items()},
-            self.columns,
-            self.digits,
-        )
+        own, low, high = (_take(part, rows) for part in (self.own, self.low, self.high))
+        levels = {name: each[rows] for name, each in self.open.items()}
+        return replace(self, own=own, low=low, high=high, open=levels)
 
     def round(self, name: str, values: Floats) -> Floats:
         """Numbers as they can be told; levels by their places as they are."""
@@ -69,10 +66,11 @@ class Room:
                 n = self.open[name].shape[1]
                 place = np.nan_to_num(values, nan=-1.0)
                 fits = (place >= 0) & (place < n) & (place == np.rint(place))
-                return stays | (fits & self.open[name][np.arange(len(values)), place.clip(0, n - 1).astype(np.intp)])
+                at = place.clip(0, n - 1).astype(np.intp)
+                return np.asarray(stays | (fits & self.open[name][np.arange(len(values)), at]))
             low, high = self.low[name], self.high[name]
             slack = _HAIR * (1 + np.abs(values) + np.abs(low) + np.abs(high))
-            return stays | ((values >= low - slack) & (values <= high + slack))
+            return np.asarray(stays | ((values >= low - slack) & (values <= high + slack)))
 
 
 def repair(book: Rulebook, values: Values, room: Room) -> Values:
@@ -128,7 +126,7 @@ def _pass_over(book: Rulebook, values: Values, room: Room, columns: tuple[str, .
 
 def _find_bad(book: Rulebook, values: Values, room: Room, columns: tuple[str, ...]) -> NDArray[np.bool_]:
     """(n,), rows in which a change breaks a rule, or is out of reach."""
-    bad = np.logical_or.reduce([~room.allows(name, values[name]) for name in columns])
+    bad = ~np.logical_and.reduce([room.allows(name, values[name]) for name in columns])
     for rule in book.rules:
         if rule.columns[0] in columns:
             bad |= rule.is_broken(values) & find_moved(values, room.own, rule.columns)
@@ -141,7 +139,7 @@ def _find_bad(book: Rulebook, values: Values, room: Room, columns: tuple[str, ..
             with np.errstate(invalid="ignore"):  # where it comes to no number, or to one beyond its bounds
                 kept = np.abs(told - due) <= (0.5 + _HAIR) * unit + _HAIR * np.abs(due)
             bad |= moved & ~kept & (due != own) & ~np.isnan(own)
-    return bad
+    return np.asarray(bad)
 
 
 @dataclass(frozen=True, eq=False)

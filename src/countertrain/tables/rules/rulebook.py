@@ -78,10 +78,11 @@ class Rulebook:
     def find_broken(self, frame: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
         """By rule, as it is written: (n,), which rows of a table break it; a derived column may be rounded to its step.
 
-        How far somebody moved cannot be seen in a table, so that links are never broken here.
+        How far somebody moved cannot be seen in a table, so that links are left out.
         """
         values = self.read(frame)
         broken: dict[str, NDArray[np.bool_]] = {}
-        for rule in (*self.rules, *self.followers):
+        formulas = [follower for follower in self.followers if isinstance(follower, Formula)]
+        for rule in (*self.rules, *formulas):
             broken[rule.text] = broken.get(rule.text, False) | rule.is_broken(values)
         return broken

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
-    "Arithmetic", "AtMostOne", "Comparison", "Condition", "Derived", "Expression", "IfThen", "Link", "Move", "Name",
-    "Number", "OneOf", "Operator", "Statement", "Text", "Truth", "list_columns",
+    "Arithmetic", "AtMostOne", "Comparison", "Condition", "Derived", "Expression", "IfThen", "Indicator", "Link",
+    "Move", "Name", "Number", "OneOf", "Operator", "Statement", "Text", "Truth", "list_columns",
 ]  # fmt: skip
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
@@ -42,7 +42,14 @@ class Arithmetic:
     right: "Expression"
 
 
-Expression = Number | Text | Name | Arithmetic
+@dataclass(frozen=True)
+class Indicator:
+    """A condition in brackets that counts as a number: 1 where it holds, else 0."""
+
+    condition: "Condition"
+
+
+Expression = Number | Text | Name | Arithmetic | Indicator
 
 
 @dataclass(frozen=True)
@@ -123,3 +130,7 @@ def list_columns(expression: Expression) -> Iterator[str]:
     elif isinstance(expression, Arithmetic):
         yield from list_columns(expression.left)
         yield from list_columns(expression.right)
+    elif isinstance(expression, Indicator):
+        sides = expression.condition
+        for side in (sides.left, sides.right) if isinstance(sides, Comparison) else (sides.column,):
+            yield from list_columns(side)
