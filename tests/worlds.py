@@ -1,4 +1,4 @@
-"""Small tables under rules of every kind, drawn at random, and a slow judge of each rule that knows none of our code."""
+"""Small tables under rules of every kind, drawn at random, and a slow judge of each rule that shares no code."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -110,7 +110,7 @@ def orders(draw: st.DrawFn) -> World:
     sign = "<" if strict else "<="
 
     def rows(rng: np.random.Generator) -> dict[str, Any]:
-        drawn = np.sort(rng.uniform(0, 20, (N, 3)), axis=1) + [0, 1, 2 + gap]
+        drawn = np.sort(rng.uniform(0, 20, (N, 3)), axis=1) + np.array([0, 1, 2 + gap])
         drawn = drawn if step is None else np.round(drawn / step) * step
         return dict(zip(("role", "firm", "work"), drawn.T, strict=True))
 

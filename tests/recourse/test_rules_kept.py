@@ -1,4 +1,4 @@
-"""No told row, and no counterfactual of training, breaks a rule between columns, whatever the schema, rows and model."""
+"""No told row, and no counterfactual of training, breaks a rule between columns, whatever schema, rows and model."""
 
 import os
 

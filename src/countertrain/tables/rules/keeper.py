@@ -70,7 +70,7 @@ class RuleKeeper:
         mine = dict(zip(self.places, own.numpy().T, strict=True))
         told = self._read_rows(rows, started, mine)
         differ = [told[name] != mine[name] for name in told if told[name] is not mine[name]]
-        moved = np.flatnonzero(np.logical_or.reduce(differ)) if differ else ()
+        moved = np.flatnonzero(np.logical_or.reduce(differ)) if differ else np.arange(0)
         if not len(moved):
             return x
         room = self._find_room(low.double().numpy()[moved], high.double().numpy()[moved], mine, moved)
@@ -90,7 +90,7 @@ class RuleKeeper:
         low = torch.where(self.led, torch.minimum(bottom, origin), low)
         high = torch.where(self.led, torch.maximum(top, origin), high)
         started = origin.double().numpy()
-        values = np.stack([self._read_column(name, started) for name in self.places], axis=1)
+        values = np.stack([self._read_own(name, started) for name in self.places], axis=1)
         own = torch.from_numpy(values)
         return self.mend(rows, origin, low, high, own, round_moved=True).view(x.shape).to(x.device)
 
@@ -131,6 +131,14 @@ class RuleKeeper:
     def _read_column(self, name: str, rows: Floats) -> Floats:
         found = self.encoder.read_column(self.places[name], rows).astype(np.float64)
         return np.round(found, self.digits[name]) if name in self.digits else found
+
+    def _read_own(self, name: str, rows: Floats) -> Floats:
+        """What people have, who may be beyond the bounds of what anybody is told."""
+        i, column = self.places[name], self.book.columns[name]
+        if not isinstance(column, Numeric):
+            return self._read_column(name, rows)
+        numbers = self.encoder.scales[i].decode(rows[:, self.encoder.slices[i].start])
+        return column.model_copy(update={"lower": None, "upper": None}).round_to_step(numbers)
 
     def _find_room(self, low: Floats, high: Floats, own: Mapping[str, Floats], rows: Rows) -> Room:
         lowest: Values = {}
@@ -179,4 +187,6 @@ class _Repair:
         """(n,), where a column is to be written anew."""
         before, after = self.before[name], self.after[name]
         changed = (after != before) & ~(np.isnan(after) & np.isnan(before))
-        return changed | (after != self.own[name]) if number and self.round_moved else changed
+        if number and self.round_moved:
+            changed |= after != self.own[name]
+        return np.asarray(changed)
