@@ -1,7 +1,7 @@
 """What a counterfactual may change: mutability, domain and one-hot groups of the features."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["Constraints", "Mutability"]
+__all__ = ["Constraints", "Mutability", "Repair"]
 
 Mutability = Literal["both", "increase", "decrease", "none"]
 Bound = float | Sequence[float] | Tensor
+Repair = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""From rows (..., D), where their people start, and the ends of where they can go, to rows that keep rules."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,8 @@ class Constraints:
     """For category i (by place), (L, L) bool: row a says which levels a person at level a may go to."""
     shape: tuple[int, ...] | None = None
     """Of a row, where it is not (D,)."""
+    repair: Repair | None = None
+    """What holds between features, kept after a search, not at every step; None: nothing does."""
 
     def __post_init__(self) -> None:
         d = self.n_features
@@ -187,6 +191,10 @@ class Constraints:
         for group in self.categories:
             flat[..., group] = _one_hot(flat[..., group], flat_low[..., group], flat_high[..., group])
         return self._shaped(flat).clamp(low, high)  # an immutable column wins over its group
+
+    def mend(self, x: Tensor, origin: Tensor) -> Tensor:
+        """x with all that must hold between its features, for people who start at `origin`."""
+        return x if self.repair is None else self.repair(x, origin, *self.box(origin))
 
     def _reach(self, origin: Tensor) -> tuple[Tensor, Tensor]:
         return (

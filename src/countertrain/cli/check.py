@@ -88,7 +88,12 @@ def _print_verdict(look: "Inspection", data: str, schema: Path | None, schema_ou
     if n:
         reasons = "one reason" if n == 1 else f"{n} reasons"
         console.print(f"training would refuse {look.title} as it is, for {reasons} (✗)", soft_wrap=True)
-        left = [one.column or "the table" for one in look.refused if "(proposed)" not in one.way_out]
+        mended = {"rule"}  # in the schema, where it stands
+        left = [
+            one.column or "the table"
+            for one in look.refused
+            if "(proposed)" not in one.way_out and one.kind not in mended
+        ]
         if left:
             console.print(f"a schema cannot mend this, only the file: {', '.join(left)}", soft_wrap=True)
     else:

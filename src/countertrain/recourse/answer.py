@@ -31,7 +31,8 @@ class OptionTable:
     row: NDArray[np.int64]  # (m,) ascending: the explanation that an option belongs to
     kind: NDArray[np.object_]  # (m,) of str, e.g. "recommended"
     values: pd.DataFrame  # (m, C)
-    costs: NDArray[np.float64]  # (m, C), 0 where nothing changed
+    costs: NDArray[np.float64]  # (m, C), 0 where nothing changed, or only as a consequence
+    follows: NDArray[np.bool_]  # (m, C), what changes as a consequence, by a rule between columns
     probability: NDArray[np.float64]  # (m,)
     valid: NDArray[np.bool_]  # (m,)
     mature: NDArray[np.bool_]  # (m,)
@@ -195,15 +196,19 @@ class Recourse(Sequence[Explanation]):
 
     def _make_option(self, i: int, row: int) -> Option:
         table, before, after = self.table, self.factuals[row], self._values[i]
-        changes = tuple(
-            Change(name, before[name], after[name], float(cost), self.units.get(name), self._place(name, before, after))
-            for name, cost in zip(after, table.costs[i], strict=True)
-            if cost > 0
+        changes, consequences = (
+            tuple(
+                Change(name, before[name], after[name], cost, self.units.get(name), self._place(name, before, after))
+                for name, cost, is_shown in zip(after, table.costs[i].tolist(), shown, strict=True)
+                if is_shown
+            )
+            for shown in (table.costs[i] > 0, table.follows[i])
         )
         return Option(
             kind=table.kind[i],
             values=after,
             changes=changes,
+            consequences=consequences,
             probability=float(table.probability[i]),
             valid=bool(table.valid[i]),
             mature=bool(table.mature[i]),

@@ -29,6 +29,10 @@ class Change:
         where = f" ({name_places(*self.places)})" if self.places else ""
         return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}{where}"
 
+    def as_consequence(self) -> str:
+        """Its text where it follows from other changes: "total follows: 240 -> 310"."""
+        return f"{self.column} follows:{str(self).removeprefix(self.column)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -38,6 +42,8 @@ class Option:
     """What speaks for it: "recommended", "fewest changes", "another way", "surest" or "cheapest"."""
     values: dict[str, Any]
     changes: tuple[Change, ...]
+    consequences: tuple[Change, ...]
+    """What changes with them, by a rule between columns; it is nobody's task, and costs nothing."""
     probability: float
     """Of the target class, after the changes."""
     valid: bool
@@ -66,7 +72,8 @@ class Option:
         how = "with" if self.valid else "is not reached: it has"
         head = f"{target} {how} probability {self.probability:.2f}, cost {self.cost:.2f}"
         reason = [f"  {self.reason}"] if self.reason else []
-        return "\n".join([head, *(f"  {change}" for change in self.changes), *reason])
+        followed = [f"  {change.as_consequence()}" for change in self.consequences]
+        return "\n".join([head, *(f"  {change}" for change in self.changes), *followed, *reason])
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ class Ladder:
         assert self.reference is not None
         price, places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k)
         who = torch.arange(len(reach)).repeat_interleave(places.shape[1])
-        x = reach[who].project(self.reference.x[places.flatten()])
+        x = self.grid.mend(reach[who].project(self.reference.x[places.flatten()]), reach[who])
         seen = self.judge(x, target[who])
         short = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(places)
         order = price.argsort(dim=1, stable=True)
@@ -293,8 +293,9 @@ class Ladder:
         return as_good
 
     def put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
-        """Rows with one table column (n,) put back to the person's own value."""
-        return torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
+        """Rows with one table column (n,) put back to the person's own value, and what follows from that."""
+        back = torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
+        return self.grid.mend(back, reach)
 
 
 def _choose(where: Tensor, one: Attempt, other: Attempt) -> Attempt:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints
 from countertrain.tables.encoder import Encoder
+from countertrain.tables.rules.keeper import RuleKeeper
 from countertrain.tables.scales import FeatureScales
 from countertrain.tables.schema import Categorical, Numeric
 
@@ -28,6 +29,8 @@ class Reach:
     low: Tensor  # (n, D)
     high: Tensor  # (n, D)
     categories: tuple[slice, ...]
+    own: Tensor | None = None  # (n, T), where rules speak of T columns: people's own values, NaN where none is known
+    led: Tensor | None = None  # (D,) bool: features that follow from others, and are not searched by themselves
 
     @classmethod
     def of(cls, constraints: Constraints, origin: Tensor) -> Self:
@@ -39,14 +42,15 @@ class Reach:
     def join(cls, parts: Sequence["Reach"]) -> Self:
         """The reach of several groups of people, one after another."""
         origin, low, high = (torch.cat([getattr(p, name) for p in parts]) for name in ("origin", "low", "high"))
-        return cls(origin, low, high, parts[0].categories)
+        return cls(origin, low, high, parts[0].categories, led=parts[0].led)
 
     def __len__(self) -> int:
         return len(self.origin)
 
     def __getitem__(self, rows: Tensor | slice | list[int]) -> Self:
         """The reach of some of the people."""
-        return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows])
+        own = None if self.own is None else self.own[rows]
+        return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows], own=own)
 
     def put(self, rows: Tensor, other: "Reach") -> Self:
         """With another reach for some of the people."""
@@ -65,13 +69,15 @@ class Reach:
         return replace(self, low=low, high=high)
 
     def constraints(self) -> Constraints:
-        """The same as constraints of a search that may start anywhere within reach."""
+        """The same as constraints of a search that may start anywhere within reach, but for what follows from it."""
         free = torch.ones(self.low.shape[1], dtype=torch.bool)
-        return Constraints(free, free, self.low, self.high, self.categories)
+        mine = self if self.led is None else self.pin(self.led.expand_as(self.low))
+        return Constraints(free, free, mine.low, mine.high, self.categories)
 
     def project(self, x: Tensor) -> Tensor:
         """The row within reach that is nearest to x (n, D)."""
-        return self.constraints().project_into(x, self.low, self.high)
+        limits = self.constraints()
+        return limits.project_into(x, limits.lower, limits.upper)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +96,8 @@ class AnswerGrid:
     weight: Tensor  # (D,) of a difference in the cost: 1, or 1/2 where two features of a category change together
     digits: tuple[tuple[str, int], ...]
     """Columns without a step, and the decimals to which they are rounded."""
+    keeper: RuleKeeper | None = None
+    """What holds between columns; None: nothing does."""
 
     @classmethod
     def of(cls, encoder: Encoder) -> Self:
@@ -114,6 +122,7 @@ class AnswerGrid:
             upper=domain.upper.where(torch.tensor([name not in unadvised for name in encoder.features]), 0.0),
             weight=torch.from_numpy(np.where(width > 1, 0.5, 1.0)[column_of]),
             digits=tuple((columns[i].name, n) for i, n in digits.items()),
+            keeper=RuleKeeper.of(encoder, {columns[i].name: n for i, n in digits.items()}),
         )
 
     @property
@@ -127,15 +136,23 @@ class AnswerGrid:
         return self.sum_by_column(self.number.double().unsqueeze(0))[0] > 0
 
     def costs(self, x: Tensor, origin: Tensor) -> Tensor:
-        """Cost of each table column (n, C): the way on its scale for a number, 1 for another level."""
-        return self.sum_by_column((x - origin).abs() * self.weight)
+        """Cost of each table column (n, C): the way on its scale for a number, 1 for another level.
+
+        What follows from other columns by a rule is nobody's task, and costs nothing.
+        """
+        costs = self.sum_by_column((x - origin).abs() * self.weight)
+        return costs if self.keeper is None else costs.masked_fill(self.keeper.find_following(x, origin), 0.0)
+
+    def find_moved(self, x: Tensor, origin: Tensor) -> Tensor:
+        """(n, C) bool, which table columns differ at all."""
+        return self.sum_by_column((x != origin).double()) > 0
 
     def sum_by_column(self, values: Tensor) -> Tensor:
         """Values (n, D) of features summed over those of each table column, (n, C)."""
         return values.new_zeros(len(values), self.n_columns).index_add_(1, self.column_of, values)
 
     def snap(self, x: Tensor, reach: Reach, *, away: bool = False) -> Tensor:
-        """The nearest row on the grid within reach, or the next one farther away from the person's own.
+        """The nearest row on the grid within reach that keeps the rules, or one farther away from the person's own.
 
         A feature that did not move, or has no such value within reach, is the person's own bit for bit.
         """
@@ -150,7 +167,14 @@ class AnswerGrid:
             multiple = torch.where(multiple > own, (multiple - unsure).ceil(), (multiple + unsure).floor())
         multiple = multiple.round().clamp(low, high)
         moved &= (multiple - own).abs() > lost
-        return torch.where(moved, self.scales.encode(multiple * self.step), reach.origin)
+        return self.mend(torch.where(moved, self.scales.encode(multiple * self.step), reach.origin), reach)
+
+    def mend(self, x: Tensor, reach: Reach) -> Tensor:
+        """Rows with all that must hold between columns; what cannot be put right within reach is as it was."""
+        if self.keeper is None or not len(x):
+            return x
+        assert reach.own is not None, "the reach of people under rules knows their own values"
+        return self.keeper.mend(x, reach.origin, reach.low, reach.high, reach.own)
 
     def to_units(self, x: Tensor) -> Tensor:
         """Encoded values in the user's units, to the nearest step."""

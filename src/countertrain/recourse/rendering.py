@@ -60,7 +60,10 @@ def _render_table(explanation: "Explanation", *, unfold: bool) -> str:
     units = {change.column: f" ({change.unit})" for option in options for change in option.changes if change.unit}
     rows = [_render_row("", ["now", *(f"option {i}" for i in range(1, len(options) + 1))])]
     for name, now in explanation.factual.items():
-        changed = [False, *(any(change.column == name for change in option.changes) for option in options)]
+        changed = [
+            False,
+            *(any(one.column == name for one in (*option.changes, *option.consequences)) for option in options),
+        ]
         values = [now, *(option.values[name] for option in options)]
         rows.append(_render_row(name + units.get(name, ""), [as_text(value) for value in values], changed))
     rows += [_render_row(title, cells) for title, cells in _list_outcomes(explanation) if any(cells)]
@@ -84,6 +87,7 @@ def _list_outcomes(explanation: "Explanation") -> list[tuple[str, list[str]]]:
         ("decision changes", ["", *("yes" if option.valid else "no" for option in options)]),
         ("cost", ["", *(f"{option.cost:.2f}" for option in options)]),
         ("less typical than", ["", *("" if share is None else f"{share:.0f} % of real rows" for share in typical)]),
+        ("follows from the rest", ["", *(", ".join(one.column for one in o.consequences) for o in options)]),
         ("reason", ["", *(option.reason or "" for option in options)]),
     ]
 

@@ -108,18 +108,39 @@ class RecourseSearch:
         reach = self.find_reach(origin, targets, immutable=immutable, ranges=ranges)
         return Request(frame[list(encoder.schema.names)].reset_index(drop=True), targets, reach)
 
-    def find_reach(self, origin: Tensor, target: Tensor, **restrictions: Any) -> Reach:
-        """Where people at rows `origin` (n, D) may be sent, each by the class (n,) that they want."""
-        reach = Reach.of(self.decider.restrict(int(target[0]) if len(target) else 0, **restrictions), origin)
+    def find_reach(
+        self,
+        origin: Tensor,
+        target: Tensor,
+        *,
+        immutable: Sequence[str] = (),
+        ranges: Mapping[str, Range] | None = None,
+    ) -> Reach:
+        """Where people at rows `origin` (n, D) may be sent, each by the class (n,) that they want.
+
+        What follows from other columns by a rule may go anywhere, unless it is `immutable` for these people: then
+        nothing may change that it follows from.
+        """
+        given: dict[str, Any] = {"immutable": immutable, "ranges": ranges} if immutable or ranges else {}
+        constraints = self.decider.restrict(int(target[0]) if len(target) else 0, **given)
+        reach = Reach.of(constraints, origin)
         for k in target.unique().tolist() if self.decider.evidence is not None else ():
             rows = (target == k).nonzero()[:, 0]
             if len(rows) < len(target):
-                reach = reach.put(rows, Reach.of(self.decider.restrict(k, **restrictions), origin[rows]))
-        return reach
+                reach = reach.put(rows, Reach.of(self.decider.restrict(k, **given), origin[rows]))
+        if self.grid.keeper is None:
+            return reach
+        names, led = self.decider.encoder.schema.names, self.grid.keeper.led
+        held = torch.tensor([names[i] in immutable for i in self.grid.column_of.tolist()])
+        return replace(reach.widen((led & ~held).expand_as(origin), constraints.lower, constraints.upper), led=led)
 
-    def keep_unknown(self, frame: pd.DataFrame, reach: Reach) -> Reach:
-        """What is missing in people's rows stays missing, unless filling it in is something that they can do."""
-        return reach.pin(torch.from_numpy(self.decider.encoder.find_unknown(frame)))
+    def know_people(self, frame: pd.DataFrame, reach: Reach) -> Reach:
+        """What is missing in people's rows stays missing, unless filling it in is something that they can do.
+
+        Where rules hold between columns, the reach knows people's own values, too.
+        """
+        reach = reach.pin(torch.from_numpy(self.decider.encoder.find_unknown(frame)))
+        return reach if self.grid.keeper is None else replace(reach, own=self.grid.keeper.read(frame))
 
     @torch.no_grad()
     def __call__(
@@ -141,7 +162,7 @@ class RecourseSearch:
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
         frame = pd.concat([request.frame for request in requests], ignore_index=True)
         target = torch.cat([request.target for request in requests])
-        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
+        reach = self.know_people(frame, Reach.join([request.reach for request in requests]))
         asked = torch.as_tensor(options)
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
@@ -199,7 +220,7 @@ class RecourseSearch:
         table = self._tabulate(ladder, frame, target, reach, found)
         columns = self.decider.list_columns(int(target[0]) if len(target) else 0)  # all want the same
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(reach.origin, target))
+        first, allowed = found[0].attempt, self.know_people(frame, self.find_reach(reach.origin, target))
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
@@ -245,11 +266,13 @@ class RecourseSearch:
         values = self.grid.decode(encoder, x, frame.iloc[row.numpy()].reset_index(drop=True))
         x, target = torch.from_numpy(encoder.encode(values)), target[row]
         judged, near = ladder.judge(x, target), self._compare_with_real(x, target)
+        costs = self.grid.costs(x, reach.origin[row])  # (m, C)
         return OptionTable(
             row=row.numpy(),
             kind=kind[order.numpy()],
             values=values,
-            costs=self.grid.costs(x, reach.origin[row]).numpy(),
+            costs=costs.numpy(),
+            follows=(self.grid.find_moved(x, reach.origin[row]) & (costs == 0)).numpy(),
             probability=judged.probability.numpy(),
             valid=judged.valid.numpy(),
             mature=ladder.reaches_tau(judged).numpy(),

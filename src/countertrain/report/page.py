@@ -52,6 +52,7 @@ def render_page(
     environment.filters |= {"text": as_text, "percent": _write_percent, "number": number, "rate": rate}
     both = [one for one in (decider, baseline) if one is not None]
     settings = [{name: _name_value(value) for name, value in one.settings.items()} for one in both]
+    schema = decider.encoder.schema
     return environment.get_template("report.html").render(
         title=title or "What this model decides, and what would change its decisions",
         e=evidence,
@@ -69,8 +70,9 @@ def render_page(
         differences={name: value for name, value in settings[-1].items() if value != settings[0][name]},
         columns=[
             (column.name, _describe_values(column), _describe_way(decider, evidence.target, i))
-            for i, column in enumerate(decider.encoder.schema.columns)
+            for i, column in enumerate(schema.columns)
         ],
+        between=schema.rules or (),
         versions={"Python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         model_id=decider.id,
         about=decider.about,
@@ -129,7 +131,10 @@ def _describe_values(column: Numeric | Categorical | Boolean) -> str:
 
 def _describe_way(decider: Decider, target: int, i: int) -> str:
     """How a column may change, and what the training rows say of it, where advice keeps to that."""
-    column = decider.encoder.schema.columns[i]
+    schema = decider.encoder.schema
+    column = schema.columns[i]
+    if schema.rulebook is not None and column.name in schema.rulebook.following:
+        return "follows"
     way = WAYS[column.mutability]
     if decider.evidence is None or column.mutability != "both":
         return way

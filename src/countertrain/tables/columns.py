@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -162,6 +163,7 @@ class Numeric(BaseModel):
         return type(self)(**{**self.model_dump(), "lower": lower, "upper": upper})
 
 
+@lru_cache(maxsize=4096)
 def _n_steps(number: float, step: float, towards: Callable[[Fraction], int]) -> float:
     """How many steps, rounded up or down, make a number; exactly, as both are written in decimals."""
     return number if math.isinf(number) else float(towards(Fraction(repr(number)) / Fraction(repr(step))))

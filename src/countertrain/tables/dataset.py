@@ -17,6 +17,7 @@ from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.labels import code_labels
+from countertrain.tables.rules.keeper import RuleKeeper
 from countertrain.tables.schema import Schema, as_frame
 from countertrain.tables.splits import Rows, Splits
 from countertrain.words import suggest
@@ -208,6 +209,7 @@ class Dataset:
             known = torch.cat([self.train.x, self.validation.x]) if self.known is None else self.known
             inferred = Constraints.infer(known, n_sigma=n_sigma)
             lower, upper = inferred.lower, inferred.upper
+        keeper = RuleKeeper.of(self.encoder)
         groups, transitions = (self.categories, declared.transitions) if categories else ((), {})
         free = Constraints.of(self.n_features, mutability=ways, lower=lower, upper=upper, categories=groups)
-        return replace(free, transitions=transitions)
+        return replace(free, transitions=transitions, repair=None if keeper is None else keeper.mend_search)

@@ -57,6 +57,7 @@ class Encoder:
         table = _table(schema, frame)
         if not len(table):
             raise ValueError("an encoder is fitted to at least one row; got none")
+        schema.check_rules(table)
         columns = [table[name] for name in schema.names]
         return cls.fit_columns(schema, columns, [values.dtype for values in columns], fit_scale=fit_scale)
 
@@ -77,7 +78,7 @@ class Encoder:
             settled.append(fit)
             scales.append(fit_scale(cells.numbers(fit, values)) if isinstance(fit, Numeric) else UNSCALED)
         kept = tuple(cells.choose_dtype(column, dtype) for column, dtype in zip(settled, dtypes, strict=True))
-        return cls(Schema(columns=tuple(settled)), tuple(scales), kept)
+        return cls(Schema(columns=tuple(settled), rules=schema.rules), tuple(scales), kept)
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
@@ -162,7 +163,7 @@ class Encoder:
         if not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
             raise ValueError(f"x must be finite; row {row}, feature {self.features[column]!r} is {x[row, column]}")
-        places = [self._place(i, x) for i in range(len(self.schema.columns))]
+        places = [self.read_column(i, x) for i in range(len(self.schema.columns))]
         decoded = {
             column.name: cells.to_series(column, place, dtype)
             for column, place, dtype in zip(self.schema.columns, places, self.dtypes, strict=True)
@@ -176,6 +177,22 @@ class Encoder:
         for i, (name, place) in enumerate(zip(self.schema.names, places, strict=True)):
             decoded[name] = cells.keep(decoded[name], table[name], self._stays(i, place, x, start, table[name]))
         return pd.DataFrame(decoded).set_axis(table.index)
+
+    def read_column(self, i: int, x: NDArray[Any]) -> NDArray[Any]:
+        """(n,), the rounded number that stands in column i of rows (n, D), or the place of its level."""
+        column, block = self.schema.columns[i], x[:, self.slices[i]]
+        if isinstance(column, Numeric):
+            return column.round_to_step(self.scales[i].decode(block[:, 0].astype(np.float64)))
+        return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
+
+    def write_column(self, i: int, places: NDArray[Any]) -> Floats:
+        """(n, width), numbers of column i, or places of its levels, as a model sees them."""
+        column, part = self.schema.columns[i], self.slices[i]
+        if isinstance(column, Numeric):
+            return self.scales[i].encode(places)[:, None]
+        if isinstance(column, Boolean):
+            return places[:, None]
+        return np.eye(part.stop - part.start)[places.astype(np.intp)]
 
     def tensor(self, frame: pd.DataFrame | NDArray[Any]) -> Tensor:
         """Rows as a network takes them, (n, D) in float32."""
@@ -194,7 +211,7 @@ class Encoder:
         """The encoder without some columns."""
         check_names(names, self.schema.names)
         kept = [i for i, name in enumerate(self.schema.names) if name not in names]
-        schema = Schema(columns=tuple(self.schema.columns[i] for i in kept))
+        schema = Schema(columns=tuple(self.schema.columns[i] for i in kept), rules=self.schema.rules)
         return type(self)(schema, tuple(self.scales[i] for i in kept), tuple(self.dtypes[i] for i in kept))
 
     def restrict(self, *, immutable: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Self:
@@ -249,20 +266,13 @@ class Encoder:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoder as `to_json` writes it: {error}") from error
 
-    def _place(self, i: int, x: NDArray[Any]) -> NDArray[Any]:
-        """(n,), the rounded number that stands in column i, or the place of its level."""
-        column, block = self.schema.columns[i], x[:, self.slices[i]]
-        if isinstance(column, Numeric):
-            return column.round_to_step(self.scales[i].decode(block[:, 0].astype(np.float64)))
-        return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
-
     def _stays(
         self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any], origin: "pd.Series[Any]"
     ) -> NDArray[np.bool_]:
         """(n,), which cells of column i are those of the start, or would be rounded to the wrong side of them."""
         column, j = self.schema.columns[i], self.slices[i].start
         if not isinstance(column, Numeric):
-            return np.asarray(place == self._place(i, start))
+            return np.asarray(place == self.read_column(i, start))
         before = cells.numbers(column, origin)  # not what single precision has made of it
         wrong = {"increase": place < before, "decrease": place > before}.get(column.mutability, False)
         return np.asarray((x[:, j] == start[:, j]) | wrong)

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from countertrain.tables.columns import (
     Numeric,
     Range,
 )
+from countertrain.tables.rules.rulebook import Rulebook
 from countertrain.tables.sentences import SchemaError, in_one_sentence, say_all
 from countertrain.tables.summaries import MAX_LEVELS, Summary
 from countertrain.words import suggest
@@ -29,6 +31,7 @@ from countertrain.words import suggest
 __all__ = [
     "MISSING",
     "OTHER",
+    "UNBELIEVED",
     "Boolean",
     "Categorical",
     "Column",
@@ -42,6 +45,10 @@ __all__ = [
 ]
 
 
+UNBELIEVED = 0.05
+"""Of the rows: a rule that more of them break is not believed."""
+
+
 class Schema(BaseModel):
     """The columns of a table, in the order in which a model sees them."""
 
@@ -52,6 +59,8 @@ class Schema(BaseModel):
     columns: tuple[Column, ...]
     dropped: tuple[str, ...] | None = None
     """Columns of the table that the model does not see; any other that is not declared is not seen either."""
+    rules: tuple[str, ...] | None = None
+    """What holds between columns, such as `total = tenure * monthly` or `years_in_role <= years_at_company`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -61,7 +70,25 @@ class Schema(BaseModel):
         both = [name for name in self.dropped or () if name in self.names]
         if both:
             raise SchemaError(f"column {both[0]!r} is declared and dropped; leave it out of one of the two")
+        _ = self.rulebook  # refuses what cannot be read or kept
         return self
+
+    @cached_property
+    def rulebook(self) -> Rulebook | None:
+        """The rules, made out against the columns; None where there are none."""
+        return Rulebook.of(self.rules, self.columns) if self.rules else None
+
+    def check_rules(self, rows: pd.DataFrame) -> None:
+        """Refuse rules that too many rows break to be believed, all at once."""
+        broken = {} if self.rulebook is None else self.rulebook.find_broken(rows)
+        wrong = {text: hit for text, hit in broken.items() if hit.mean() > UNBELIEVED}
+        if wrong:
+            said = [
+                f"the rule {text!r} is broken by {100 * hit.mean():.1f} % of the rows, first by row "
+                f"{rows.index[int(hit.argmax())]}; correct it, or leave it out"
+                for text, hit in wrong.items()
+            ]
+            raise SchemaError(say_all(said))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,7 +107,7 @@ class Schema(BaseModel):
             if isinstance(change, Mapping):
                 change = {"name": name, **change} if "kind" in change else {**old.model_dump(), **change}
             columns[name] = change
-        return type(self)(columns=tuple(columns.values()), dropped=self.dropped)
+        return type(self)(columns=tuple(columns.values()), dropped=self.dropped, rules=self.rules)
 
     @classmethod
     def infer(
@@ -130,7 +157,7 @@ class Schema(BaseModel):
     def drop(self, names: Collection[str]) -> Self:
         """A schema without some of its columns."""
         kept = tuple(column for column in self.columns if column.name not in names)
-        return type(self)(columns=kept, dropped=self.dropped)
+        return type(self)(columns=kept, dropped=self.dropped, rules=self.rules)
 
     def to_json(self) -> str:
         """The whole schema, to be read by people too."""

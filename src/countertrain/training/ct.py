@@ -232,7 +232,7 @@ class _CounterfactualSession(Session):
             seed=self._row_seeds(rows)[:, mine],
         )
         everyone = (task.ranks.gather(part, n) for part in (share.x, share.nascent, share.mature, share.n_steps))
-        found = Counterfactuals(factual, target, *everyone)
+        found = keep_rules(Counterfactuals(factual, target, *everyone), model, task.constraints)
         self._log.append({"mature": found.mature.float().mean(-1), "n_steps": found.n_steps.float().mean(-1)})
         x_plus = task.sampler.nearest(task.x, target, found.x, method.n_neighbours)
         pairs = pair_up(found, task.y[rows], x_plus, task.constraints, method.immature)
@@ -289,6 +289,17 @@ def _begin_lesson(method: CounterfactualMethod, task: Task) -> Lesson:
     fixed = ~(task.constraints.may_increase | task.constraints.may_decrease)  # (D,)
     hidden = fixed if method.teacher_sees == "mutable" else None
     return Lesson.of(method.teacher, task.x, task.y, task.n_classes, hidden)
+
+
+def keep_rules(found: Counterfactuals, model: Models, constraints: Constraints) -> Counterfactuals:
+    """Counterfactuals in which the rules between features hold; mature are those that still have their target class."""
+    if constraints.repair is None:
+        return found
+    x = constraints.mend(found.x, found.factual)
+    moved = (x != found.x).flatten(2).any(-1)  # (P, n)
+    with model.evaluating(), torch.no_grad():
+        mature = found.mature & (~moved | (_predict(model, x) == found.target))
+    return replace(found, x=x, mature=mature)
 
 
 def pair_up(

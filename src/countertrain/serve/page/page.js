@@ -394,7 +394,7 @@ function makeOptionCard(option, number, answer) {
     { class: option.valid ? "option" : "option attempt" },
     make("header", {}, make("span", { class: "number", "aria-hidden": "true" }, number), make("h3", {}, outcome)),
     ...kind,
-    make("ul", { class: "changes" }, ...option.changes.map(makeChangeLine)),
+    make("ul", { class: "changes" }, ...option.changes.map(makeChangeLine), ...option.consequences.map((change) => makeChangeLine(change, true))),
     ...(option.changes.length ? [] : [make("p", { class: "quiet" }, "Nothing changes.")]),
     make("dl", { class: "facts" }, ...known.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
     ...(option.reason ? [make("p", { class: "note reason" }, toSentence(simplify(option.reason)))] : []),
@@ -404,13 +404,13 @@ function makeOptionCard(option, number, answer) {
 const simplify = (reason) =>
   reason.replaceAll("(immutable)", "(fixed)").replace("a counterfactual exists", "there is a way").replace("no counterfactual", "no way");
 
-function makeChangeLine(change) {
+function makeChangeLine(change, follows = false) {
   const { column } = state.fields.find((field) => field.column.name === change.column);
   return make(
     "li",
     {},
-    make("span", { class: "what" }, change.column),
-    make("span", { class: "how" }, make("span", { class: "before" }, withUnit(change.before, { ...column, unit: null })), " → ", make("mark", {}, withUnit(change.after, column))),
+    make("span", { class: "what" }, change.column, ...(follows === true ? [make("span", { class: "before" }, " follows")] : [])),
+    make("span", { class: "how" }, make("span", { class: "before" }, withUnit(change.before, { ...column, unit: null })), " → ", make(follows === true ? "span" : "mark", {}, withUnit(change.after, column))),
     ...(change.places ? [make("span", { class: "where" }, namePlaces(...change.places.map((share) => Math.min(Math.floor(5 * share), 4))))] : []),
   );
 }

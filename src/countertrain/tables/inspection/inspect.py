@@ -87,6 +87,7 @@ class _Look:
     findings: list[Finding]
     columns: dict[str, Column] = field(default_factory=dict)
     reasons: dict[str, dict[str, str]] = field(default_factory=dict)
+    rules: tuple[str, ...] | None = None
 
     def look_at_names(self, table: pd.DataFrame, header: Sequence[str], *, refused: bool) -> None:
         """Names that are there twice."""
@@ -147,6 +148,7 @@ class _Look:
             if column.name in table.columns:
                 self._add(self._find_leak(Facts.of(table[column.name], self.rows)))
             self.columns[column.name] = column
+        self.rules = schema.rules
         undeclared = [name for name in table.columns if name not in schema.names and name not in self.dropped]
         self.dropped |= dict.fromkeys(undeclared, "not in the schema that was given")
 
@@ -156,7 +158,7 @@ class _Look:
 
     def propose(self) -> Proposal:
         """The schema of what was judged."""
-        return Proposal(tuple(self.columns.values()), self.dropped, self.reasons)
+        return Proposal(tuple(self.columns.values()), self.dropped, self.reasons, self.rules)
 
     def _add(self, finding: Finding | None) -> None:
         if finding is not None:

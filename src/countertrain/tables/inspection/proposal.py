@@ -25,13 +25,15 @@ class Proposal:
     """The columns to drop, and why."""
     reasons: Mapping[str, Mapping[str, str]]
     """By column: why a setting is as it is, and under `""` what the column is."""
+    rules: tuple[str, ...] | None = None
+    """What holds between columns, as it was declared."""
 
     @property
     def schema(self) -> Schema:
         """The schema, refused where no column is left."""
         if not self.columns:
             raise SchemaError("no column is left to learn from; see what was found, and correct the table")
-        return Schema(columns=self.columns, dropped=tuple(self.dropped) or None)
+        return Schema(columns=self.columns, dropped=tuple(self.dropped) or None, rules=self.rules)
 
     def to_toml(self, heading: Sequence[str] = ()) -> str:
         """The schema with a comment on every line that was decided."""
@@ -40,6 +42,8 @@ class Proposal:
             lines += ["", "dropped = [  # the model does not see these; take one out, and declare it below, to keep it"]
             lines += [f"    {_write(name)},  # {_comment(why)}" for name, why in self.dropped.items()]
             lines += ["]"]
+        if self.rules:
+            lines += ["", "rules = [", *(f"    {_write(rule)}," for rule in self.rules), "]"]
         for column in self.columns:
             lines += ["", *self._write_column(column)]
         return "\n".join(lines) + "\n"

@@ -140,7 +140,10 @@ def _fit(
             for i, column in enumerate(schema.columns):
                 stored[i, part] = cells.store(column, frame[column.name])
         bound = [cells.bound(column, cells.restore(column, stored[i])) for i, column in enumerate(schema.columns)]
-        schema = Schema(columns=tuple(bound))
+        schema = Schema(columns=tuple(bound), rules=schema.rules)
+        ruled = () if schema.rulebook is None else schema.rulebook.columns
+        mine = {name: stored[schema.names.index(name)][train] for name in ruled}
+        schema.check_rules(pd.DataFrame({name: cells.restore(schema[name], mine[name]) for name in ruled}))
         columns = (cells.restore(column, stored[i][train]) for i, column in enumerate(schema.columns))
         dtypes = [survey.summaries[name].dtype for name in schema.names]
         return Encoder.fit_columns(schema, columns, dtypes, fit_scale=Ranks.fit)

@@ -62,7 +62,7 @@ def _read_by(schema: Schema, rows: pd.DataFrame) -> tuple[pd.DataFrame, Schema]:
     texts = [column for column in schema.columns if isinstance(column, Numeric) and column.blank is not None]
     rows = rows.assign(**{column.name: cells.read_texts(column, rows[column.name]) for column in texts})
     bound = [cells.bound(column, rows[column.name]) for column in schema.columns]
-    return rows, Schema(columns=tuple(bound), dropped=schema.dropped)
+    return rows, Schema(columns=tuple(bound), dropped=schema.dropped, rules=schema.rules)
 
 
 def breast_cancer(*, data_seed: int = 42) -> Dataset:
