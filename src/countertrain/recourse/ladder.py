@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from countertrain.models.deciding import Committee, as_searchable, logits_of
+from countertrain.models.deciding import Committee, as_searchable
+from countertrain.models.exact import Exact
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.search.generator import Generator
@@ -25,6 +26,7 @@ _FINALISTS = 6  # of these, how many are looked at closely
 _ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
 _TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
 _SLACK = 1.03  # by which it may be less typical than it was: no trifle is kept for a hair's breadth
+_PEOPLE = 250  # who are compared with real rows together
 _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
 _TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
@@ -84,11 +86,16 @@ class Ladder:
     typical: bool = True
 
     @cached_property
+    def _exact(self) -> Exact:
+        return Exact(self.model)
+
+    @cached_property
     def _searchable(self) -> nn.Module | Committee:
         return as_searchable(self.model)
 
     def climb(self, reach: Reach, target: Tensor) -> Attempt:
         """The best attempt for each person; the person's own row where nothing is better."""
+        reach = self.grid.mark(reach)
         best = self.judge(reach.origin, target)
         rows = (~self.reaches_tau(best)).nonzero()[:, 0]
         for rung in (self._search_plausibly, self._follow_real_rows, self._search_forcefully):
@@ -106,8 +113,8 @@ class Ladder:
         """What the model says of rows x (n, D)."""
         if not len(x):  # not every module can take no rows
             return Attempt(x, x.new_empty(0), target.bool())
-        logits = logits_of(self.model, x.float())  # (n, K)
-        probability = logits.double().softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
+        logits = self._exact(x.float())  # (n, K)
+        probability = logits.softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
         return Attempt(x, probability, predict(logits) == target)
 
     def reaches_tau(self, attempt: Attempt) -> Tensor:
@@ -164,7 +171,7 @@ class Ladder:
             sure = self.judge(self.reference.x[among], self.reference.y[among])
             among = among[self.reaches_tau(sure) if self.reaches_tau(sure).any() else sure.valid]
             for n_tried in _REAL_ROWS if len(among) else ():
-                for part in rows.split(max(1, _AT_ONCE // n_tried)):
+                for part in rows.split(_PEOPLE):
                     found = self._copy_real(reach[part], target[part], among, n_tried)
                     best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
                 rows = rows[~self.reaches_tau(best[rows])]
@@ -175,25 +182,53 @@ class Ladder:
     def _copy_real(self, reach: Reach, target: Tensor, among: Tensor, n_tried: int) -> Attempt:
         """For each person the best of some real rows, moved to where the person can go."""
         assert self.reference is not None
-        price, places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k)
-        who = torch.arange(len(reach)).repeat_interleave(places.shape[1])
-        x = reach[who].project(self.reference.x[places.flatten()])
-        seen = self.judge(x, target[who])
-        short = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(places)
-        order = price.argsort(dim=1, stable=True)
-        order = order.gather(
-            1, short.gather(1, order).argsort(dim=1, stable=True)
-        )  # who reach tau first, then by price
-        finalists = order[:, :_FINALISTS]  # (n, f)
-        chosen = (torch.arange(len(reach)).unsqueeze(1) * places.shape[1] + finalists).flatten()
-        theirs, wanted = reach[who[chosen]], target[who[chosen]]
-        tried = self.judge(self.grid.snap(x[chosen], theirs), wanted)
-        merit, price = (each.view_as(finalists) for each in (self._merit(tried), self._price(tried.x, theirs, wanted)))
-        best = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1)
-        return tried[torch.arange(len(reach)) * finalists.shape[1] + best]
+        places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k), cheapest first
+        finalists = places.gather(1, self._find_finalists(reach, target, places))  # (n, f)
+        who = torch.arange(len(reach)).repeat_interleave(finalists.shape[1])
+        theirs, wanted = reach[who], target[who]
+        tried = self.judge(self.grid.snap(theirs.project(self.reference.x[finalists.flatten()]), theirs), wanted)
+        return tried[self._find_best(tried, theirs, wanted, finalists.shape[1])]
 
-    def _promise(self, reach: Reach, k: int, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Prices and places (m, n) of the real rows that would be cheapest to follow, as far as distances tell.
+    def _find_finalists(self, reach: Reach, target: Tensor, places: Tensor) -> Tensor:
+        """(n, f), which of some real rows (n, k), cheapest first, to look at closely: who reach tau, or come nearest.
+
+        The cheapest are asked for first; where enough of them reach tau, nobody asks for the others.
+        """
+        assert self.reference is not None
+        short = torch.full(places.shape, torch.inf, dtype=torch.float64)  # what is missing to tau
+        rows, first, width = torch.arange(len(places)), 0, 2 * _FINALISTS
+        while len(rows) and first < places.shape[1]:
+            block = slice(first, first + min(width, max(1, _AT_ONCE // len(rows))))
+            asked = places[rows, block]
+            who = rows.repeat_interleave(asked.shape[1])
+            seen = self.judge(reach.project(self.reference.x[asked.flatten()], who), target[who])
+            short[rows, block] = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(asked)
+            rows = rows[(short[rows] == 0).sum(1) < _FINALISTS]
+            first, width = block.stop, 2 * width
+        return short.argsort(dim=1, stable=True)[:, :_FINALISTS]
+
+    def _find_best(self, tried: Attempt, reach: Reach, target: Tensor, n: int) -> Tensor:
+        """Which of n attempts for each person, one after another, is the best: of those with most merit the cheapest.
+
+        How typical a row is takes long to tell, and only adds to its price: who costs more than another's price is not
+        asked.
+        """
+        merit = self._merit(tried).view(-1, n)
+        cost = self.grid.costs(tried.x, reach.origin).sum(1).view(-1, n)
+        cost = cost.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf)
+        order = cost.argsort(dim=1, stable=True)
+        best = torch.arange(len(cost)) * n + order[:, 0]
+        price = self._price(tried.x[best], reach[best], target[best])
+        for j in range(1, n):
+            rows = (cost.gather(1, order[:, j : j + 1])[:, 0] < price).nonzero()[:, 0]
+            other = rows * n + order[rows, j]
+            theirs = self._price(tried.x[other], reach[other], target[other])
+            cheaper = theirs < price[rows]
+            best[rows[cheaper]], price[rows[cheaper]] = other[cheaper], theirs[cheaper]
+        return best
+
+    def _promise(self, reach: Reach, k: int, among: Tensor, n: int) -> Tensor:
+        """Places (m, n) of the real rows that would be cheapest to follow, as far as distances tell, in that order.
 
         What nobody can change stays different, and makes the row less typical; the rest is what it costs.
         """
@@ -203,8 +238,7 @@ class Ladder:
         price = (apart - kept) * self.grid.n_columns
         if self.typical:
             price = price + _ATYPICAL * (kept / self.reference.typical[k] - 1).clamp(min=0)
-        found = price.topk(min(n, len(among)), largest=False)
-        return found.values.double(), among[found.indices]
+        return among[price.topk(min(n, len(among)), largest=False).indices]
 
     def _choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the better one.
@@ -212,8 +246,13 @@ class Ladder:
         That is the cheaper one, unless it is farther from real people.
         """
         gain = self._merit(other) - self._merit(one)
-        saved = self._price(one.x, reach, target) - self._price(other.x, reach, target)
-        return _choose((gain > 0) | ((gain == 0) & (saved > 0)), other, one)
+        better = gain > 0
+        rows = (gain == 0).nonzero()[:, 0]
+        price = self._price(one.x[rows], reach[rows], target[rows])
+        cheap = self.grid.costs(other.x[rows], reach.origin[rows]).sum(1) < price  # else it is no better, typical or not
+        rows, price = rows[cheap], price[cheap]
+        better[rows] = self._price(other.x[rows], reach[rows], target[rows]) < price
+        return _choose(better, other, one)
 
     def _price(self, x: Tensor, reach: Reach, target: Tensor) -> Tensor:
         """(n,), cost, and what it takes off a row that it is farther from real people than they are from each other."""
@@ -252,13 +291,27 @@ class Ladder:
     ) -> Attempt:
         """Numbers among some features (n, D) taken back towards the person's own by halving the way."""
         way = torch.where(self.grid.number & features, found.x - reach.origin, 0.0)  # (n, D)
+        rows = way.any(1).nonzero()[:, 0]  # the others have nowhere to go
+        if len(rows) < len(way):
+            mine = least[0][rows], least[1][rows]
+            moved = self._halve(found[rows], reach[rows], target[rows], way[rows], mine, halvings)
+            return found.put(rows, moved)
+        return self._halve(found, reach, target, way, least, halvings)
+
+    def _halve(
+        self, found: Attempt, reach: Reach, target: Tensor, way: Tensor, least: Least, halvings: int
+    ) -> Attempt:
+        """As little of a way (n, D) as leaves the row as good."""
         rest = found.x - way
         enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
         for _ in range(halvings):
             share = (enough + too_little) / 2  # (n,)
-            trial = self.judge(self.grid.snap(rest + share.unsqueeze(1) * way, reach), target)
-            as_good = self._is_as_good(trial, found, *least, target)
-            found = _choose(as_good, trial, found)
+            x = self.grid.snap(rest + share.unsqueeze(1) * way, reach)
+            rows = (x != found.x).any(1).nonzero()[:, 0]  # what rounding leaves as it was is as good as it was
+            as_good, now = torch.ones_like(found.valid), found[rows]
+            trial = self.judge(x[rows], target[rows])
+            as_good[rows] = self._is_as_good(trial, now, least[0][rows], least[1][rows], target[rows])
+            found = found.put(rows, _choose(as_good[rows], trial, now))
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
@@ -276,7 +329,7 @@ class Ladder:
         for j in range(int(n_small.max()) if len(costs) else 0):
             rows = (n_small > j).nonzero()[:, 0]
             now = found[rows]
-            trial = self.judge(self.put_back(now, reach[rows], order[rows, j]), target[rows])
+            trial = self.judge(self.put_back(now, reach.origin[rows], order[rows, j]), target[rows])
             as_good = self._is_as_good(trial, now, floor[rows], ceiling[rows], target[rows])
             found = found.put(rows, _choose(as_good, trial, now))
         return found
@@ -291,9 +344,9 @@ class Ladder:
         as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= ceiling[rows]
         return as_good
 
-    def put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
-        """Rows with one table column (n,) put back to the person's own value."""
-        return torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
+    def put_back(self, attempt: Attempt, origin: Tensor, column: Tensor) -> Tensor:
+        """Rows with one table column (n,) put back to the value of the person's own row."""
+        return torch.where(self.grid.column_of == column.unsqueeze(1), origin, attempt.x)
 
 
 def _choose(where: Tensor, one: Attempt, other: Attempt) -> Attempt:

@@ -109,7 +109,7 @@ class _Further:
         lost = torch.full(changed.shape, -torch.inf, dtype=torch.float64)
         for column in changed.any(0).nonzero()[:, 0].tolist():
             rows = changed[:, column].nonzero()[:, 0]
-            back = self.ladder.put_back(found[rows], reach[rows], torch.full_like(rows, column))
+            back = self.ladder.put_back(found[rows], reach.origin[rows], torch.full_like(rows, column))
             lost[rows, column] = found.probability[rows] - self.ladder.judge(back, target[rows]).probability
         return lost
 
