@@ -126,7 +126,7 @@ class Ladder:
         generator = eccco(
             lambda_cost=0.05,
             lambda_egy=1.0,
-            space=FeatureSpace(keep=reach.categories),
+            space=FeatureSpace(keep=reach.open_categories),
             rule=Stride(0.5),
             n_steps=self.n_steps,
             tau=self.tau,
@@ -137,7 +137,7 @@ class Ladder:
         """Search on from the best attempt, for more than tau, since rounding may have cost some."""
         generator = generic(
             lambda_cost=0.0,
-            space=FeatureSpace(keep=reach.categories),
+            space=FeatureSpace(keep=reach.open_categories),
             rule=Adam(0.1),
             n_steps=self.n_steps,
             tau=(1 + self.tau) / 2,
@@ -195,13 +195,14 @@ class Ladder:
         The cheapest are asked for first; where enough of them reach tau, nobody asks for the others.
         """
         assert self.reference is not None
+        real = self.reference.x.float()  # as the model sees them
         short = torch.full(places.shape, torch.inf, dtype=torch.float64)  # what is missing to tau
         rows, first, width = torch.arange(len(places)), 0, 2 * _FINALISTS
         while len(rows) and first < places.shape[1]:
             block = slice(first, first + min(width, max(1, _AT_ONCE // len(rows))))
             asked = places[rows, block]
-            who = rows.repeat_interleave(asked.shape[1])
-            seen = self.judge(reach.project(self.reference.x[asked.flatten()], who), target[who])
+            x = reach[rows].project(real[asked]).flatten(0, 1)
+            seen = self.judge(x, target[rows].repeat_interleave(asked.shape[1]))
             short[rows, block] = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(asked)
             rows = rows[(short[rows] == 0).sum(1) < _FINALISTS]
             first, width = block.stop, 2 * width

@@ -71,11 +71,16 @@ class Reach:
     def constraints(self) -> Constraints:
         """The same as constraints of a search that may start anywhere within reach."""
         free = torch.ones(self.low.shape[1], dtype=torch.bool)
-        return Constraints(free, free, self.low, self.high, self.categories)
+        return Constraints(free, free, self.low, self.high, self.open_categories)
 
-    def project(self, x: Tensor, who: Tensor | None = None) -> Tensor:
-        """The row within reach that is nearest to x (n, D); with `who` (m,), rows x (m, D) of these people."""
-        low, high = (self.low, self.high) if who is None else (self.low[who], self.high[who])
+    @cached_property
+    def open_categories(self) -> tuple[slice, ...]:
+        """The categories in which anybody can go anywhere; in all others a box is as good as a group."""
+        return tuple(part for part in self.categories if not torch.equal(self.low[:, part], self.high[:, part]))
+
+    def project(self, x: Tensor) -> Tensor:
+        """The row within reach that is nearest to x (n, D), or to each of k rows x (n, k, D) of a person."""
+        low, high = (bound.view(-1, *[1] * (x.ndim - 2), x.shape[-1]).to(x) for bound in (self.low, self.high))
         return self.constraints().project_into(x, low, high)
 
 
