@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from torch import Tensor, nn
 
 from countertrain.models.architectures import Ensemble
-from countertrain.models.exact import Exact
+from countertrain.models.frozen import Frozen
 from countertrain.models.population import NotStackableError, Population
 
 __all__ = ["Committee", "as_one", "as_searchable", "logits_of"]
@@ -69,4 +69,4 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
 
     They are computed in float64, in evaluation mode: no row is decided otherwise because of the rows beside it.
     """
-    return Exact(model)(x)
+    return Frozen(model)(x)

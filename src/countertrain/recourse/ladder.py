@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from countertrain.models.deciding import Committee, as_searchable
-from countertrain.models.exact import Exact
+from countertrain.models.frozen import Frozen
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.search.generator import Generator
@@ -26,6 +26,7 @@ _FINALISTS = 6  # of these, how many are looked at closely
 _ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
 _TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
 _SLACK = 1.03  # by which it may be less typical than it was: no trifle is kept for a hair's breadth
+_UNSURE = 1e-4  # by which a probability in single precision may be wrong, many times over
 _PEOPLE = 250  # who are compared with real rows together
 _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
@@ -86,8 +87,12 @@ class Ladder:
     typical: bool = True
 
     @cached_property
-    def _exact(self) -> Exact:
-        return Exact(self.model)
+    def _decide(self) -> Frozen:
+        return Frozen(self.model)
+
+    @cached_property
+    def _guess(self) -> Frozen:
+        return Frozen(self.model, torch.float32)
 
     @cached_property
     def _searchable(self) -> nn.Module | Committee:
@@ -113,7 +118,7 @@ class Ladder:
         """What the model says of rows x (n, D)."""
         if not len(x):  # not every module can take no rows
             return Attempt(x, x.new_empty(0), target.bool())
-        logits = self._exact(x.float())  # (n, K)
+        logits = self._decide(x.float())  # (n, K)
         probability = logits.softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
         return Attempt(x, probability, predict(logits) == target)
 
@@ -192,21 +197,35 @@ class Ladder:
     def _find_finalists(self, reach: Reach, target: Tensor, places: Tensor) -> Tensor:
         """(n, f), which of some real rows (n, k), cheapest first, to look at closely: who reach tau, or come nearest.
 
-        The cheapest are asked for first; where enough of them reach tau, nobody asks for the others.
+        The cheapest are asked for first; where enough of them reach tau, nobody asks for the others. A guess in single
+        precision is enough, but for those who may be among the first, or not.
         """
         assert self.reference is not None
         real = self.reference.x.float()  # as the model sees them
-        short = torch.full(places.shape, torch.inf, dtype=torch.float64)  # what is missing to tau
+        least, most = torch.full((2, *places.shape), torch.inf, dtype=torch.float64)  # bounds of what is missing to tau
         rows, first, width = torch.arange(len(places)), 0, 2 * _FINALISTS
         while len(rows) and first < places.shape[1]:
             block = slice(first, first + min(width, max(1, _AT_ONCE // len(rows))))
             asked = places[rows, block]
             x = reach[rows].project(real[asked]).flatten(0, 1)
-            seen = self.judge(x, target[rows].repeat_interleave(asked.shape[1]))
-            short[rows, block] = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(asked)
-            rows = rows[(short[rows] == 0).sum(1) < _FINALISTS]
+            bounds = self._guess_shortage(x, target[rows].repeat_interleave(asked.shape[1]))
+            least[rows, block], most[rows, block] = (bound.view_as(asked) for bound in bounds)
+            rows = rows[(most[rows] == 0).sum(1) < _FINALISTS]
             first, width = block.stop, 2 * width
+        last = most.kthvalue(min(_FINALISTS, most.shape[1]), dim=1, keepdim=True).values
+        who, which = ((least <= last) & (most > 0)).nonzero().unbind(1)
+        seen = self.judge(reach[who].project(real[places[who, which]]), target[who])
+        short = most.masked_fill(most > 0, torch.inf)
+        short[who, which] = (self.tau - seen.probability).clamp(min=0) + ~seen.valid
         return short.argsort(dim=1, stable=True)[:, :_FINALISTS]
+
+    def _guess_shortage(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) each, at least and at most what is missing to tau; 1 more where the decision is another one."""
+        p = self._guess(x).softmax(-1).double()  # (n, K)
+        mine = p.gather(1, target.unsqueeze(1)).squeeze(1)
+        lead = mine - p.scatter(1, target.unsqueeze(1), 0.0).amax(1)
+        least, most = (self.tau - mine - _UNSURE).clamp(min=0), (self.tau - mine + _UNSURE).clamp(min=0)
+        return least + (lead < -2 * _UNSURE), most + (lead <= 2 * _UNSURE)
 
     def _find_best(self, tried: Attempt, reach: Reach, target: Tensor, n: int) -> Tensor:
         """Which of n attempts for each person, one after another, is the best: of those with most merit the cheapest.

@@ -1,7 +1,8 @@
-"""A trained model in float64, on which all decisions rest."""
+"""A trained model as it stands, to ask it about many rows."""
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.func import functional_call
 from countertrain.models.architectures import Ensemble, Pieces
 from countertrain.models.population import Population
 
-__all__ = ["Exact"]
+__all__ = ["Frozen"]
 
 _AT_ONCE = 1024  # rows decided on together: what a layer makes of them stays in the cache
 
@@ -18,31 +19,32 @@ Step = Callable[[Tensor], Tensor]
 """A layer of P models: (w, n), where all see the same, or (P, w, n) -> (P, w', n)."""
 
 
-class Exact:
-    """A model as it stands, in float64 and evaluation mode: (n, D) rows -> (n, K) logits.
+class Frozen:
+    """A model as it stands, in evaluation mode: (n, D) rows -> (n, K) logits.
 
-    No row is decided otherwise because of the rows beside it. Chains of layers, and ensembles of them, run with rows last
-    and their first layers as one; what else there is, as it is.
+    In float64, on which all decisions rest, no row is decided otherwise because of the rows beside it. Chains of layers,
+    and ensembles of them, run with rows last and their first layers as one; any other module, as it is.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        members = [*model.models] if type(model) is Ensemble else [model]
-        chain = _list_steps(members)
-        self._run = _call_plainly(model) if chain is None else _call_chain(chain, joined=type(model) is Ensemble)
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float64) -> None:
+        joined = type(model) is Ensemble
+        chain = _list_steps([*model.models] if joined else [model], dtype)  # type: ignore[arg-type]  # they are modules
+        self._dtype = dtype
+        self._run = _call_plainly(model, dtype) if chain is None else _call_chain(chain, joined=joined)
         self._modes = Population([model])
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """Logits (n, K) of rows x (n, D)."""
         with self._modes.evaluating():
-            return torch.cat([self._run(part.double()) for part in x.split(_AT_ONCE)])
+            return torch.cat([self._run(part.to(self._dtype)) for part in x.split(_AT_ONCE)])
 
 
-def _call_plainly(model: nn.Module) -> Step:
-    """The module itself, with its tensors in float64."""
+def _call_plainly(model: nn.Module, dtype: torch.dtype) -> Step:
+    """The module itself, with its tensors of that type."""
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
-    exact = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
-    return lambda x: functional_call(model, exact, (x,))  # type: ignore[no-any-return]  # a module returns Any
+    frozen = {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+    return lambda x: functional_call(model, frozen, (x,))  # type: ignore[no-any-return]  # a module returns Any
 
 
 def _call_chain(steps: Sequence[Step], *, joined: bool) -> Step:
@@ -59,7 +61,7 @@ def _call_chain(steps: Sequence[Step], *, joined: bool) -> Step:
     return run
 
 
-def _list_steps(models: Sequence[nn.Module]) -> list[Step] | None:
+def _list_steps(models: Sequence[nn.Module], dtype: torch.dtype) -> list[Step] | None:
     """The layers of models that are chains of one architecture, all models at once; None for any others."""
     if len({str(model) for model in models}) > 1 or not all(Population([model]).rows_last for model in models):
         return None
@@ -67,9 +69,9 @@ def _list_steps(models: Sequence[nn.Module]) -> list[Step] | None:
     for layers in zip(*map(_list_layers, models), strict=True):
         first = layers[0]
         if isinstance(first, nn.Linear):
-            steps.append(_multiply(layers))
+            steps.append(_multiply(layers, dtype))
         else:
-            steps.append(_spread(first) if isinstance(first, Pieces) else first)
+            steps.append(_spread(first, dtype) if isinstance(first, Pieces) else first)
     return steps
 
 
@@ -79,13 +81,13 @@ def _list_layers(model: nn.Module) -> list[nn.Module]:
     return [layer for _, layer in every if not any(True for _ in layer.children())]
 
 
-def _multiply(layers: Sequence[nn.Module]) -> Step:
+def _multiply(layers: Sequence[Any], dtype: torch.dtype) -> Step:
     """A linear layer of each model; one product for all where they see the same rows."""
     size = len(layers)
-    weight = torch.stack([layer.weight.detach().double() for layer in layers])  # (P, out, in)
+    weight = torch.stack([layer.weight.detach().to(dtype) for layer in layers])  # (P, out, in)
     bias = torch.zeros_like(weight[:, :, :1])  # (P, out, 1)
     if layers[0].bias is not None:
-        bias = torch.stack([layer.bias.detach().double() for layer in layers]).unsqueeze(-1)
+        bias = torch.stack([layer.bias.detach().to(dtype) for layer in layers]).unsqueeze(-1)
 
     def run(h: Tensor) -> Tensor:
         if h.ndim == 2:
@@ -95,9 +97,9 @@ def _multiply(layers: Sequence[nn.Module]) -> Step:
     return run
 
 
-def _spread(layer: Pieces) -> Step:
+def _spread(layer: Pieces, dtype: torch.dtype) -> Step:
     """What `Pieces` make of rows, written at once to where the next layer reads it."""
-    slope, shift = layer.slope.double(), layer.shift.double()  # (T, 1)
+    slope, shift = layer.slope.to(dtype), layer.shift.to(dtype)  # (T, 1)
     n_pieces = (len(layer.numbers), len(slope))
 
     def run(h: Tensor) -> Tensor:
