@@ -117,7 +117,7 @@ class Ladder:
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
         if not len(x):  # not every module can take no rows
-            return Attempt(x, x.new_empty(0), target.bool())
+            return Attempt(x, x.new_empty(0, dtype=torch.float64), target.bool())
         logits = self._decide(x.float())  # (n, K)
         probability = logits.softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
         return Attempt(x, probability, predict(logits) == target)
