@@ -33,10 +33,6 @@ _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers,
 _TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
 _MOST_REFINED = 5  # numbers that are taken back one by one, at most
 
-Least = tuple[Tensor, Tensor]
-"""What a simpler row must keep, (n,) each: its probability, and how far from real people it may be."""
-
-
 @dataclass(frozen=True)
 class Stride:
     """A step rule: down the gradient, always equally far, so that steep and flat models take about as many steps."""
@@ -69,6 +65,20 @@ class Attempt:
         """With other attempts for these people."""
         pairs = ((self.x, other.x), (self.probability, other.probability), (self.valid, other.valid))
         return Attempt(*(mine.index_copy(0, rows, theirs) for mine, theirs in pairs))
+
+
+@dataclass(frozen=True, eq=False)
+class Least:
+    """What a simpler row must keep."""
+
+    floor: Tensor  # (n,) the probability
+    ceiling: Tensor  # (n,) how far from real people it may be
+    near: Tensor | None
+    """(n, k) places of real people who were near the row at first; None where it need not be typical."""
+
+    def __getitem__(self, rows: Tensor) -> Self:
+        """For some of the people."""
+        return type(self)(self.floor[rows], self.ceiling[rows], None if self.near is None else self.near[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +122,7 @@ class Ladder:
             best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
-        return self._refine(best, reach, target) if self.sparse else best
+        return self.judge(self._refine(best, reach, target).x, target) if self.sparse else best
 
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
@@ -221,11 +231,15 @@ class Ladder:
 
     def _guess_shortage(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) each, at least and at most what is missing to tau; 1 more where the decision is another one."""
-        p = self._guess(x).softmax(-1).double()  # (n, K)
-        mine = p.gather(1, target.unsqueeze(1)).squeeze(1)
-        lead = mine - p.scatter(1, target.unsqueeze(1), 0.0).amax(1)
-        least, most = (self.tau - mine - _UNSURE).clamp(min=0), (self.tau - mine + _UNSURE).clamp(min=0)
+        p, lead = self._guess_probability(x, target)
+        least, most = (self.tau - p - _UNSURE).clamp(min=0), (self.tau - p + _UNSURE).clamp(min=0)
         return least + (lead < -2 * _UNSURE), most + (lead <= 2 * _UNSURE)
+
+    def _guess_probability(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) each, the probability of the target class in single precision, and what it has ahead of all others."""
+        p, column = self._guess(x).softmax(-1).double(), target.unsqueeze(1)  # (n, K), (n, 1)
+        mine = p.gather(1, column)
+        return mine.squeeze(1), (mine - p.scatter(1, column, 0.0).amax(1, keepdim=True)).squeeze(1)
 
     def _find_best(self, tried: Attempt, reach: Reach, target: Tensor, n: int) -> Tensor:
         """Which of n attempts for each person, one after another, is the best: of those with most merit the cheapest.
@@ -290,21 +304,20 @@ class Ladder:
     def _simplify(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Changes undone, and numbers taken back together, as long as the row stays as good."""
         least = self._least(found, target)
-        found = self.undo_changes(found, reach, target, least)
+        found = self._undo_changes(found, reach, target, least)
         return self._move_closer(found, reach, target, torch.ones_like(found.x, dtype=torch.bool), least, _HALVINGS)
 
     def _refine(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """The largest changes of numbers taken back one by one; what is a trifle then is undone."""
-        floor, ceiling = least = self._least(found, target)
+        least = self._least(found, target)
         costs = self.grid.costs(found.x, reach.origin) * self.grid.holds_number  # (n, C)
         order, n_large = costs.argsort(dim=1, descending=True, stable=True), (costs > _TRIFLE).sum(1)
         for j in range(min(int(n_large.max()), _MOST_REFINED) if len(costs) else 0):
             rows = (n_large > j).nonzero()[:, 0]
             features = self.grid.column_of == order[rows, j].unsqueeze(1)
-            mine = floor[rows], ceiling[rows]
-            moved = self._move_closer(found[rows], reach[rows], target[rows], features, mine, _HALVINGS_EACH)
+            moved = self._move_closer(found[rows], reach[rows], target[rows], features, least[rows], _HALVINGS_EACH)
             found = found.put(rows, moved)
-        return self.undo_changes(found, reach, target, least, most=_TRIFLE)
+        return self._undo_changes(found, reach, target, least, most=_TRIFLE)
 
     def _move_closer(
         self, found: Attempt, reach: Reach, target: Tensor, features: Tensor, least: Least, halvings: int
@@ -312,11 +325,8 @@ class Ladder:
         """Numbers among some features (n, D) taken back towards the person's own by halving the way."""
         way = torch.where(self.grid.number & features, found.x - reach.origin, 0.0)  # (n, D)
         rows = way.any(1).nonzero()[:, 0]  # the others have nowhere to go
-        if len(rows) < len(way):
-            mine = least[0][rows], least[1][rows]
-            moved = self._halve(found[rows], reach[rows], target[rows], way[rows], mine, halvings)
-            return found.put(rows, moved)
-        return self._halve(found, reach, target, way, least, halvings)
+        moved = self._halve(found[rows], reach[rows], target[rows], way[rows], least[rows], halvings)
+        return found.put(rows, moved)
 
     def _halve(
         self, found: Attempt, reach: Reach, target: Tensor, way: Tensor, least: Least, halvings: int
@@ -329,14 +339,18 @@ class Ladder:
             x = self.grid.snap(rest + share.unsqueeze(1) * way, reach)
             rows = (x != found.x).any(1).nonzero()[:, 0]  # what rounding leaves as it was is as good as it was
             as_good, now = torch.ones_like(found.valid), found[rows]
-            trial = self.judge(x[rows], target[rows])
-            as_good[rows] = self._is_as_good(trial, now, least[0][rows], least[1][rows], target[rows])
+            trial = self._try(x[rows], target[rows], least.floor[rows])
+            as_good[rows] = self._is_as_good(trial, now, least[rows], target[rows])
             found = found.put(rows, _choose(as_good[rows], trial, now))
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
-    def undo_changes(
-        self, found: Attempt, reach: Reach, target: Tensor, least: Least | None = None, *, most: float = torch.inf
+    def undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Attempts without the changes that they can do without."""
+        return self.judge(self._undo_changes(found, reach, target, self._least(found, target)).x, target)
+
+    def _undo_changes(
+        self, found: Attempt, reach: Reach, target: Tensor, least: Least, *, most: float = torch.inf
     ) -> Attempt:
         """Columns put back one after another, smallest change first, as long as the row stays as good.
 
@@ -345,23 +359,39 @@ class Ladder:
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
         small = (costs > 0) & (costs <= most)
         order, n_small = costs.masked_fill(~small, torch.inf).argsort(dim=1, stable=True), small.sum(1)
-        floor, ceiling = least or self._least(found, target)
         for j in range(int(n_small.max()) if len(costs) else 0):
             rows = (n_small > j).nonzero()[:, 0]
             now = found[rows]
-            trial = self.judge(self.put_back(now, reach.origin[rows], order[rows, j]), target[rows])
-            as_good = self._is_as_good(trial, now, floor[rows], ceiling[rows], target[rows])
+            x = self.put_back(now, reach.origin[rows], order[rows, j])
+            trial = self._try(x, target[rows], least.floor[rows])
+            as_good = self._is_as_good(trial, now, least[rows], target[rows])
             found = found.put(rows, _choose(as_good, trial, now))
         return found
 
     def _least(self, found: Attempt, target: Tensor) -> Least:
         """What simpler rows must keep: probability up to tau; as typical as real people are, or as found."""
-        return found.probability.clamp(max=self.tau), (_SLACK * self._atypicality(found.x, target)).clamp(min=_TYPICAL)
+        floor = found.probability.clamp(max=self.tau)
+        if self.reference is None or not self.typical:
+            return Least(floor, torch.full_like(floor, torch.inf), None)
+        away, near = self.reference.find_neighbours(found.x, target)
+        return Least(floor, (_SLACK * away).clamp(min=_TYPICAL), near)
 
-    def _is_as_good(self, trial: Attempt, found: Attempt, floor: Tensor, ceiling: Tensor, target: Tensor) -> Tensor:
-        as_good = (trial.probability >= floor) & (trial.valid | ~found.valid)
+    def _try(self, x: Tensor, target: Tensor, floor: Tensor) -> Attempt:
+        """What the model says of simpler rows: a guess for those that miss their floor, or are surely beyond tau."""
+        p, lead = self._guess_probability(x.float(), target)
+        tried = Attempt(x, p, lead > 0)
+        unsure = (p >= floor - _UNSURE) & ((p <= self.tau + _UNSURE) | (lead <= 2 * _UNSURE))
+        rows = unsure.nonzero()[:, 0]
+        return tried.put(rows, self.judge(x[rows], target[rows]))
+
+    def _is_as_good(self, trial: Attempt, found: Attempt, least: Least, target: Tensor) -> Tensor:
+        as_good = (trial.probability >= least.floor) & (trial.valid | ~found.valid)
+        if self.reference is None or least.near is None:
+            return as_good
         rows = as_good.nonzero()[:, 0]
-        as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= ceiling[rows]
+        away = self.reference.bound_atypicality(trial.x[rows], target[rows], least.near[rows])
+        rows = rows[away > least.ceiling[rows]]  # to those who were near it is still near enough
+        as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= least.ceiling[rows]
         return as_good
 
     def put_back(self, attempt: Attempt, origin: Tensor, column: Tensor) -> Tensor:
