@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from benchmarks.explaining import measure_explaining
 from benchmarks.grid import measure_grid
 from benchmarks.growth import measure_growth
 from benchmarks.measuring import FULL, Budget, Part, Say
@@ -19,6 +20,7 @@ PARTS: dict[str, Callable[[Budget, Say], Part]] = {
     "training": measure_training,
     "populations": measure_populations,
     "growth": measure_growth,
+    "explaining": measure_explaining,
     "grid": measure_grid,
 }
 

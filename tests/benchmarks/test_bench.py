@@ -552,7 +552,7 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
         main(["--quick", "--page", "docs/performance.md"])
     out, err = capsys.readouterr()
     assert end.value.code == 0
-    assert asked == [(["search", "training", "populations", "growth"], measuring.QUICK)]
+    assert asked == [(["search", "training", "populations", "growth", "explaining"], measuring.QUICK)]
     assert search.LIMIT in out
     assert "Speed, one thread" in out
     assert "... search" in err
@@ -560,5 +560,5 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
     assert "a quick run, rough numbers" in (tmp_path / "docs" / "performance.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["--grid"])
-    assert asked[1] == (["search", "training", "populations", "growth", "grid"], measuring.FULL)
+    assert asked[1] == (["search", "training", "populations", "growth", "explaining", "grid"], measuring.FULL)
     assert (tmp_path / "results" / "performance").is_dir()

@@ -22,13 +22,14 @@ Step = Callable[[Tensor], Tensor]
 class Frozen:
     """A model as it stands, in evaluation mode: (n, D) rows -> (n, K) logits.
 
-    In float64, on which all decisions rest, no row is decided otherwise because of the rows beside it. Chains of layers,
-    and ensembles of them, run with rows last and their first layers as one; any other module, as it is.
+    In float64, on which all decisions rest, no row is decided otherwise because of the rows beside it. Chains of
+    layers, and ensembles of them, run with rows last and their first layers as one; any other module, as it is.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float64) -> None:
-        joined = type(model) is Ensemble
-        chain = _list_steps([*model.models] if joined else [model], dtype)  # type: ignore[arg-type]  # they are modules
+        members = [*model.models] if isinstance(model, Ensemble) else [model]
+        chain = _list_steps(members, dtype)
+        joined = isinstance(model, Ensemble)
         self._dtype = dtype
         self._run = _call_plainly(model, dtype) if chain is None else _call_chain(chain, joined=joined)
         self._modes = Population([model])
@@ -44,7 +45,7 @@ def _call_plainly(model: nn.Module, dtype: torch.dtype) -> Step:
     """The module itself, with its tensors of that type."""
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     frozen = {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
-    return lambda x: functional_call(model, frozen, (x,))  # type: ignore[no-any-return]  # a module returns Any
+    return lambda x: functional_call(model, frozen, (x,))
 
 
 def _call_chain(steps: Sequence[Step], *, joined: bool) -> Step:
@@ -83,15 +84,14 @@ def _list_layers(model: nn.Module) -> list[nn.Module]:
 
 def _multiply(layers: Sequence[Any], dtype: torch.dtype) -> Step:
     """A linear layer of each model; one product for all where they see the same rows."""
-    size = len(layers)
     weight = torch.stack([layer.weight.detach().to(dtype) for layer in layers])  # (P, out, in)
-    bias = torch.zeros_like(weight[:, :, :1])  # (P, out, 1)
+    bias: Tensor = torch.zeros_like(weight[:, :, :1])  # (P, out, 1)
     if layers[0].bias is not None:
         bias = torch.stack([layer.bias.detach().to(dtype) for layer in layers]).unsqueeze(-1)
 
     def run(h: Tensor) -> Tensor:
         if h.ndim == 2:
-            return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), h).unflatten(0, (size, -1))
+            return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), h).view(*weight.shape[:2], h.shape[1])
         return torch.baddbmm(bias, weight, h)
 
     return run

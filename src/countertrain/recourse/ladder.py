@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +9,7 @@ from torch.nn import functional
 
 from countertrain.models.deciding import Committee, as_searchable
 from countertrain.models.frozen import Frozen
+from countertrain.recourse.attempt import Attempt, Least, choose
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.search.generator import Generator
@@ -19,7 +19,7 @@ from countertrain.search.rules import Adam
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Memory
 
-__all__ = ["Attempt", "Ladder"]
+__all__ = ["Ladder"]
 
 _REAL_ROWS = (40, 200, 2000)  # tried per person; the next number for those not yet helped
 _FINALISTS = 6  # of these, how many are looked at closely
@@ -32,6 +32,7 @@ _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
 _TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
 _MOST_REFINED = 5  # numbers that are taken back one by one, at most
+
 
 @dataclass(frozen=True)
 class Stride:
@@ -47,38 +48,6 @@ class Stride:
     def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
         """A step of that Euclidean length."""
         return functional.normalize(grad, dim=-1) * -self.length, memory
-
-
-@dataclass(frozen=True, eq=False)
-class Attempt:
-    """Rows within reach and on the grid, and what the model says of exactly these rows."""
-
-    x: Tensor  # (n, D) float64
-    probability: Tensor  # (n,) of the target class
-    valid: Tensor  # (n,) bool
-
-    def __getitem__(self, rows: Tensor) -> Self:
-        """The attempts for some of the people."""
-        return type(self)(self.x[rows], self.probability[rows], self.valid[rows])
-
-    def put(self, rows: Tensor, other: "Attempt") -> "Attempt":
-        """With other attempts for these people."""
-        pairs = ((self.x, other.x), (self.probability, other.probability), (self.valid, other.valid))
-        return Attempt(*(mine.index_copy(0, rows, theirs) for mine, theirs in pairs))
-
-
-@dataclass(frozen=True, eq=False)
-class Least:
-    """What a simpler row must keep."""
-
-    floor: Tensor  # (n,) the probability
-    ceiling: Tensor  # (n,) how far from real people it may be
-    near: Tensor | None
-    """(n, k) places of real people who were near the row at first; None where it need not be typical."""
-
-    def __getitem__(self, rows: Tensor) -> Self:
-        """For some of the people."""
-        return type(self)(self.floor[rows], self.ceiling[rows], None if self.near is None else self.near[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +139,7 @@ class Ladder:
         if not len(rows):
             return nearest
         away = self.judge(self.grid.snap(x[rows], reach[rows], away=True), target[rows])
-        return nearest.put(rows, _choose(self._merit(away) > self._merit(nearest[rows]), away, nearest[rows]))
+        return nearest.put(rows, choose(self._merit(away) > self._merit(nearest[rows]), away, nearest[rows]))
 
     def _follow_real_rows(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         """Towards real rows that the model is sure are of the target class, as far as the person can go.
@@ -212,14 +181,15 @@ class Ladder:
         """
         assert self.reference is not None
         real = self.reference.x.float()  # as the model sees them
-        least, most = torch.full((2, *places.shape), torch.inf, dtype=torch.float64)  # bounds of what is missing to tau
+        bounds = torch.full((2, *places.shape), torch.inf, dtype=torch.float64)  # of what is missing to tau
+        least, most = bounds.unbind(0)
         rows, first, width = torch.arange(len(places)), 0, 2 * _FINALISTS
         while len(rows) and first < places.shape[1]:
             block = slice(first, first + min(width, max(1, _AT_ONCE // len(rows))))
             asked = places[rows, block]
             x = reach[rows].project(real[asked]).flatten(0, 1)
-            bounds = self._guess_shortage(x, target[rows].repeat_interleave(asked.shape[1]))
-            least[rows, block], most[rows, block] = (bound.view_as(asked) for bound in bounds)
+            guess = self._guess_shortage(x, target[rows].repeat_interleave(asked.shape[1]))
+            least[rows, block], most[rows, block] = (bound.view_as(asked) for bound in guess)
             rows = rows[(most[rows] == 0).sum(1) < _FINALISTS]
             first, width = block.stop, 2 * width
         last = most.kthvalue(min(_FINALISTS, most.shape[1]), dim=1, keepdim=True).values
@@ -283,10 +253,12 @@ class Ladder:
         better = gain > 0
         rows = (gain == 0).nonzero()[:, 0]
         price = self._price(one.x[rows], reach[rows], target[rows])
-        cheap = self.grid.costs(other.x[rows], reach.origin[rows]).sum(1) < price  # else it is no better, typical or not
+        cheap = (
+            self.grid.costs(other.x[rows], reach.origin[rows]).sum(1) < price
+        )  # else it is no better, typical or not
         rows, price = rows[cheap], price[cheap]
         better[rows] = self._price(other.x[rows], reach[rows], target[rows]) < price
-        return _choose(better, other, one)
+        return choose(better, other, one)
 
     def _price(self, x: Tensor, reach: Reach, target: Tensor) -> Tensor:
         """(n,), cost, and what it takes off a row that it is farther from real people than they are from each other."""
@@ -328,9 +300,7 @@ class Ladder:
         moved = self._halve(found[rows], reach[rows], target[rows], way[rows], least[rows], halvings)
         return found.put(rows, moved)
 
-    def _halve(
-        self, found: Attempt, reach: Reach, target: Tensor, way: Tensor, least: Least, halvings: int
-    ) -> Attempt:
+    def _halve(self, found: Attempt, reach: Reach, target: Tensor, way: Tensor, least: Least, halvings: int) -> Attempt:
         """As little of a way (n, D) as leaves the row as good."""
         rest = found.x - way
         enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
@@ -341,7 +311,7 @@ class Ladder:
             as_good, now = torch.ones_like(found.valid), found[rows]
             trial = self._try(x[rows], target[rows], least.floor[rows])
             as_good[rows] = self._is_as_good(trial, now, least[rows], target[rows])
-            found = found.put(rows, _choose(as_good[rows], trial, now))
+            found = found.put(rows, choose(as_good[rows], trial, now))
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
@@ -365,7 +335,7 @@ class Ladder:
             x = self.put_back(now, reach.origin[rows], order[rows, j])
             trial = self._try(x, target[rows], least.floor[rows])
             as_good = self._is_as_good(trial, now, least[rows], target[rows])
-            found = found.put(rows, _choose(as_good, trial, now))
+            found = found.put(rows, choose(as_good, trial, now))
         return found
 
     def _least(self, found: Attempt, target: Tensor) -> Least:
@@ -397,11 +367,3 @@ class Ladder:
     def put_back(self, attempt: Attempt, origin: Tensor, column: Tensor) -> Tensor:
         """Rows with one table column (n,) put back to the value of the person's own row."""
         return torch.where(self.grid.column_of == column.unsqueeze(1), origin, attempt.x)
-
-
-def _choose(where: Tensor, one: Attempt, other: Attempt) -> Attempt:
-    return Attempt(
-        torch.where(where.unsqueeze(1), one.x, other.x),
-        torch.where(where, one.probability, other.probability),
-        torch.where(where, one.valid, other.valid),
-    )

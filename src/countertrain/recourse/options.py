@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from countertrain.recourse.ladder import Attempt, Ladder
+from countertrain.recourse.attempt import Attempt
+from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import Reach
 
 __all__ = ["ANOTHER", "CHEAPEST", "FEWEST", "RECOMMENDED", "SUREST", "Options", "find_options"]

@@ -194,4 +194,3 @@ class AnswerGrid:
             kept = False if origin is None else numbers == origin[name].to_numpy(dtype=np.float64, na_value=np.nan)
             frame[name] = pd.Series(np.where(kept, numbers, np.round(numbers, digits))).astype(frame[name].dtype)
         return frame
-
