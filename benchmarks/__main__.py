@@ -26,7 +26,7 @@ def bench(
     page: Annotated[Path | None, typer.Option(help="Markdown file to bring up to date, docs/performance.md.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the numbers and pictures.")] = Path("results"),
 ) -> None:
-    """Measure speed as ratios, side by side in one run: search, training, populations, growth (about 20 minutes).
+    """Measure speed, side by side in one run: search, training, populations, growth, explaining (about 20 minutes).
 
     Other libraries are measured where they are installed. Numbers and pictures go to results/performance, and with
     --page between the marks of that page.

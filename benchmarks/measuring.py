@@ -75,6 +75,8 @@ class Budget:
     """P, models trained at once."""
     epochs: int = 100
     """Epochs of the populations; seconds are given for a hundred."""
+    n_people: int = 10_000
+    """People who are given advice, and rows of their table."""
     growth: Mapping[str, tuple[int, ...]] = field(
         default_factory=lambda: {
             "n_ce": (4096, 8192, 16384, 32768, 65536),
@@ -95,6 +97,7 @@ QUICK = Budget(
     compiled=False,
     sizes=(1, 4),
     epochs=2,
+    n_people=300,
     growth={"n_ce": (2048, 4096), "T": (10, 20), "D": (8, 16), "K": (2, 4), "n": (1000, 2000)},
 )
 """Everything once, in a minute or two; its numbers are rough."""

@@ -49,6 +49,13 @@ Moon, final settings: many models of one architecture trained at once, seconds p
 Time and peak memory along one size, all others kept; no row matures. Memory is what the work needs above what was there
 before it, in a process of its own.""",
     ),
+    "explaining": (
+        "Explaining",
+        """\
+Loans, 10,000 rows, seven tenths of them to train on, with the defaults of the classifier: advice for 10,000 people who
+are refused (drawn with repetition), and the judgement of advice to 200 of them for seven probabilities tau, with two
+retrainings of the classifier on halves of its rows.""",
+    ),
     "grid": (
         "The grid of 270 models",
         """\

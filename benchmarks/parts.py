@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from benchmarks.explaining import measure_explaining
 from benchmarks.fitting import measure_fitting
 from benchmarks.grid import measure_grid
 from benchmarks.growth import measure_growth
@@ -21,6 +22,7 @@ PARTS: dict[str, Callable[[Budget, Say], Part]] = {
     "fitting": measure_fitting,
     "populations": measure_populations,
     "growth": measure_growth,
+    "explaining": measure_explaining,
     "grid": measure_grid,
 }
 

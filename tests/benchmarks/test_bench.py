@@ -559,7 +559,7 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
         main(["--quick", "--page", "docs/performance.md"])
     out, err = capsys.readouterr()
     assert end.value.code == 0
-    assert asked == [(["search", "training", "fitting", "populations", "growth"], measuring.QUICK)]
+    assert asked == [(["search", "training", "fitting", "populations", "growth", "explaining"], measuring.QUICK)]
     assert search.LIMIT in out
     assert "Speed, one thread" in out
     assert "... search" in err
@@ -567,5 +567,6 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
     assert "a quick run, rough numbers" in (tmp_path / "docs" / "performance.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["--grid"])
-    assert asked[1] == (["search", "training", "fitting", "populations", "growth", "grid"], measuring.FULL)
+    everything = ["search", "training", "fitting", "populations", "growth", "explaining", "grid"]
+    assert asked[1] == (everything, measuring.FULL)
     assert (tmp_path / "results" / "performance").is_dir()

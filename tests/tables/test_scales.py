@@ -255,6 +255,11 @@ def test_the_scales_of_all_features_are_those_of_each(kinds: tuple[str, ...]) ->
     np.testing.assert_allclose(together.encode(torch.from_numpy(alone)), again, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(again, x, atol=1e-8)
     units_of_one = together.measure_units(x)
+    some = torch.arange(len(scales) - 1, -1, -2)
+    assert torch.equal(together.take(some).decode(x[:, some]), units[:, some])
+    assert torch.equal(together.take(some).encode(units[:, some]), together.encode(units)[:, some])
+    assert torch.equal(together.take(some).measure_units(x[:, some]), units_of_one[:, some])
+    assert torch.equal(together.take(some).leave_gaps(x[:, some]), together.leave_gaps(x)[:, some])
     for shape in ((x.shape[1],), (1, 1, x.shape[1])):  # a single row, or any number of axes
         assert torch.equal(together.decode(x[7].view(shape)), units[7].view(shape))
         assert torch.equal(together.encode(units[7].view(shape)), together.encode(units)[7].view(shape))

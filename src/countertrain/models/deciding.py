@@ -6,14 +6,12 @@ from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
 from countertrain.models.architectures import Ensemble
+from countertrain.models.frozen import Frozen
 from countertrain.models.population import NotStackableError, Population
 from countertrain.models.traces import Trace
-
-_AT_ONCE = 1024  # rows decided on together: what a layer makes of them stays in the cache
 
 __all__ = ["Committee", "as_one", "as_searchable", "logits_of"]
 
@@ -96,8 +94,4 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
 
     They are computed in float64, in evaluation mode: no row is decided otherwise because of the rows beside it.
     """
-    tensors = dict((*model.named_parameters(), *model.named_buffers()))
-    exact = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
-    with Population([model]).evaluating(), torch.no_grad():
-        parts = [functional_call(model, exact, (part.double(),)) for part in x.split(_AT_ONCE)]
-    return torch.cat(parts)
+    return Frozen(model)(x)

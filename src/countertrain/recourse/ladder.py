@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from countertrain.models.deciding import Committee, as_searchable, logits_of
+from countertrain.models.deciding import Committee, as_searchable
+from countertrain.models.frozen import Frozen
+from countertrain.recourse.attempt import Attempt, Least, choose
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
 from countertrain.recourse.threshold import Threshold, decide
@@ -18,20 +19,19 @@ from countertrain.search.rules import Adam
 from countertrain.search.space import FeatureSpace
 from countertrain.search.state import Memory
 
-__all__ = ["Attempt", "Ladder"]
+__all__ = ["Ladder"]
 
 _REAL_ROWS = (40, 200, 2000)  # tried per person; the next number for those not yet helped
 _FINALISTS = 6  # of these, how many are looked at closely
 _ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
 _TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
 _SLACK = 1.03  # by which it may be less typical than it was: no trifle is kept for a hair's breadth
+_UNSURE = 1e-4  # by which a probability in single precision may be wrong, many times over
+_PEOPLE = 250  # who are compared with real rows together
 _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
 _TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
 _MOST_REFINED = 5  # numbers that are taken back one by one, at most
-
-Least = tuple[Tensor, Tensor]
-"""What a simpler row must keep, (n,) each: its probability, and how far from real people it may be."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,6 @@ class Stride:
 
 
 @dataclass(frozen=True, eq=False)
-class Attempt:
-    """Rows within reach and on the grid, and what the model says of exactly these rows."""
-
-    x: Tensor  # (n, D) float64
-    probability: Tensor  # (n,) of the target class
-    valid: Tensor  # (n,) bool
-
-    def __getitem__(self, rows: Tensor) -> Self:
-        """The attempts for some of the people."""
-        return type(self)(self.x[rows], self.probability[rows], self.valid[rows])
-
-    def put(self, rows: Tensor, other: "Attempt") -> "Attempt":
-        """With other attempts for these people."""
-        pairs = ((self.x, other.x), (self.probability, other.probability), (self.valid, other.valid))
-        return Attempt(*(mine.index_copy(0, rows, theirs) for mine, theirs in pairs))
-
-
-@dataclass(frozen=True, eq=False)
 class Ladder:
     """Plausible counterfactuals and the way to real rows of the target class; any counterfactual for those left over.
 
@@ -85,11 +67,20 @@ class Ladder:
     threshold: Threshold | None = None
 
     @cached_property
+    def _decide(self) -> Frozen:
+        return Frozen(self.model)
+
+    @cached_property
+    def _guess(self) -> Frozen:
+        return Frozen(self.model, torch.float32)
+
+    @cached_property
     def _searchable(self) -> nn.Module | Committee:
         return as_searchable(self.model)
 
     def climb(self, reach: Reach, target: Tensor) -> Attempt:
         """The best attempt for each person; the person's own row where nothing is better."""
+        reach = self.grid.mark(reach)
         best = self.judge(reach.origin, target)
         rows = (~self.reaches_tau(best)).nonzero()[:, 0]
         for rung in (self._search_plausibly, self._follow_real_rows, self._search_forcefully):
@@ -101,14 +92,14 @@ class Ladder:
             best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
-        return self._refine(best, reach, target) if self.sparse else best
+        return self.judge(self._refine(best, reach, target).x, target) if self.sparse else best
 
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
         if not len(x):  # not every module can take no rows
-            return Attempt(x, x.new_empty(0), target.bool())
-        logits = logits_of(self.model, x.float())  # (n, K)
-        probability = logits.double().softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
+            return Attempt(x, x.new_empty(0, dtype=torch.float64), target.bool())
+        logits = self._decide(x.float())  # (n, K)
+        probability = logits.softmax(-1).gather(1, target.unsqueeze(1)).squeeze(1)
         return Attempt(x, probability, decide(logits, self.threshold) == target)
 
     def reaches_tau(self, attempt: Attempt) -> Tensor:
@@ -120,7 +111,7 @@ class Ladder:
         generator = eccco(
             lambda_cost=0.05,
             lambda_egy=1.0,
-            space=FeatureSpace(keep=reach.categories),
+            space=FeatureSpace(keep=reach.open_categories),
             rule=Stride(0.5),
             n_steps=self.n_steps,
             tau=self.tau,
@@ -131,7 +122,7 @@ class Ladder:
         """Search on from the best attempt, for more than tau, since rounding may have cost some."""
         generator = generic(
             lambda_cost=0.0,
-            space=FeatureSpace(keep=reach.categories),
+            space=FeatureSpace(keep=reach.open_categories),
             rule=Adam(0.1),
             n_steps=self.n_steps,
             tau=(1 + self.tau) / 2,
@@ -149,7 +140,7 @@ class Ladder:
         if not len(rows):
             return nearest
         away = self.judge(self.grid.snap(x[rows], reach[rows], away=True), target[rows])
-        return nearest.put(rows, _choose(self._merit(away) > self._merit(nearest[rows]), away, nearest[rows]))
+        return nearest.put(rows, choose(self._merit(away) > self._merit(nearest[rows]), away, nearest[rows]))
 
     def _follow_real_rows(self, reach: Reach, target: Tensor, start: Attempt) -> Attempt:
         """Towards real rows that the model is sure are of the target class, as far as the person can go.
@@ -165,7 +156,7 @@ class Ladder:
             sure = self.judge(self.reference.x[among], self.reference.y[among])
             among = among[self.reaches_tau(sure) if self.reaches_tau(sure).any() else sure.valid]
             for n_tried in _REAL_ROWS if len(among) else ():
-                for part in rows.split(max(1, _AT_ONCE // n_tried)):
+                for part in rows.split(_PEOPLE):
                     found = self._copy_real(reach[part], target[part], among, n_tried)
                     best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
                 rows = rows[~self.reaches_tau(best[rows])]
@@ -176,25 +167,84 @@ class Ladder:
     def _copy_real(self, reach: Reach, target: Tensor, among: Tensor, n_tried: int) -> Attempt:
         """For each person the best of some real rows, moved to where the person can go."""
         assert self.reference is not None
-        price, places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k)
-        who = torch.arange(len(reach)).repeat_interleave(places.shape[1])
-        x = self.grid.mend(reach[who].project(self.reference.x[places.flatten()]), reach[who])
-        seen = self.judge(x, target[who])
-        short = ((self.tau - seen.probability).clamp(min=0) + ~seen.valid).view_as(places)
-        order = price.argsort(dim=1, stable=True)
-        order = order.gather(
-            1, short.gather(1, order).argsort(dim=1, stable=True)
-        )  # who reach tau first, then by price
-        finalists = order[:, :_FINALISTS]  # (n, f)
-        chosen = (torch.arange(len(reach)).unsqueeze(1) * places.shape[1] + finalists).flatten()
-        theirs, wanted = reach[who[chosen]], target[who[chosen]]
-        tried = self.judge(self.grid.snap(x[chosen], theirs), wanted)
-        merit, price = (each.view_as(finalists) for each in (self._merit(tried), self._price(tried.x, theirs, wanted)))
-        best = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1)
-        return tried[torch.arange(len(reach)) * finalists.shape[1] + best]
+        places = self._promise(reach, int(target[0]), among, n_tried)  # (n, k), cheapest first
+        finalists = places.gather(1, self._find_finalists(reach, target, places))  # (n, f)
+        who = torch.arange(len(reach)).repeat_interleave(finalists.shape[1])
+        theirs, wanted = reach[who], target[who]
+        tried = self.judge(self.grid.snap(self._follow(theirs, self.reference.x[finalists.flatten()]), theirs), wanted)
+        return tried[self._find_best(tried, theirs, wanted, finalists.shape[1])]
 
-    def _promise(self, reach: Reach, k: int, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Prices and places (m, n) of the real rows that would be cheapest to follow, as far as distances tell.
+    def _follow(self, reach: Reach, x: Tensor) -> Tensor:
+        """Rows x (n, D), or (n, k, D) for k of each person, moved to where people can go: (n, D), or (n k, D)."""
+        moved = reach.project(x)
+        if self.grid.keeper is None:
+            return moved.flatten(0, -2)
+        whose = torch.arange(len(reach)).repeat_interleave(moved.shape[1:-1].numel())
+        return self.grid.mend(moved.flatten(0, -2).double(), reach[whose])
+
+    def _find_finalists(self, reach: Reach, target: Tensor, places: Tensor) -> Tensor:
+        """(n, f), which of some real rows (n, k), cheapest first, to look at closely: who reach tau, or come nearest.
+
+        The cheapest are asked for first; where enough of them reach tau, nobody asks for the others. A guess in single
+        precision is enough, but for those who may be among the first, or not.
+        """
+        assert self.reference is not None
+        real = self.reference.x.float()  # as the model sees them
+        bounds = torch.full((2, *places.shape), torch.inf, dtype=torch.float64)  # of what is missing to tau
+        least, most = bounds.unbind(0)
+        rows, first, width = torch.arange(len(places)), 0, 2 * _FINALISTS
+        while len(rows) and first < places.shape[1]:
+            block = slice(first, first + min(width, max(1, _AT_ONCE // len(rows))))
+            asked = places[rows, block]
+            x = self._follow(reach[rows], real[asked])
+            guess = self._guess_shortage(x, target[rows].repeat_interleave(asked.shape[1]))
+            least[rows, block], most[rows, block] = (bound.view_as(asked) for bound in guess)
+            rows = rows[(most[rows] == 0).sum(1) < _FINALISTS]
+            first, width = block.stop, 2 * width
+        last = most.kthvalue(min(_FINALISTS, most.shape[1]), dim=1, keepdim=True).values
+        who, which = ((least <= last) & (most > 0)).nonzero().unbind(1)
+        seen = self.judge(self._follow(reach[who], real[places[who, which]]), target[who])
+        short = most.masked_fill(most > 0, torch.inf)
+        short[who, which] = (self.tau - seen.probability).clamp(min=0) + ~seen.valid
+        return short.argsort(dim=1, stable=True)[:, :_FINALISTS]
+
+    def _guess_shortage(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) each, at least and at most what is missing to tau; 1 more where the decision is another one."""
+        p, lead = self._guess_probability(x, target)
+        least, most = (self.tau - p - _UNSURE).clamp(min=0), (self.tau - p + _UNSURE).clamp(min=0)
+        return least + (lead < -2 * _UNSURE), most + (lead <= 2 * _UNSURE)
+
+    def _guess_probability(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) each, the probability of the target class in single precision, and how far it is beyond what it takes."""
+        p, column = self._guess(x).softmax(-1).double(), target.unsqueeze(1)  # (n, K), (n, 1)
+        mine = p.gather(1, column)
+        if self.threshold is not None:
+            needed = torch.tensor([self.threshold.needed(k) for k in range(p.shape[1])], dtype=p.dtype)
+            return mine.squeeze(1), mine.squeeze(1) - needed[target]
+        return mine.squeeze(1), (mine - p.scatter(1, column, 0.0).amax(1, keepdim=True)).squeeze(1)
+
+    def _find_best(self, tried: Attempt, reach: Reach, target: Tensor, n: int) -> Tensor:
+        """Which of n attempts for each person, one after another, is the best: of those with most merit the cheapest.
+
+        How typical a row is takes long to tell, and only adds to its price: who costs more than another's price is not
+        asked.
+        """
+        merit = self._merit(tried).view(-1, n)
+        cost = self.grid.costs(tried.x, reach.origin).sum(1).view(-1, n)
+        cost = cost.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf)
+        order = cost.argsort(dim=1, stable=True)
+        best = torch.arange(len(cost)) * n + order[:, 0]
+        price = self._price(tried.x[best], reach[best], target[best])
+        for j in range(1, n):
+            rows = (cost.gather(1, order[:, j : j + 1])[:, 0] < price).nonzero()[:, 0]
+            other = rows * n + order[rows, j]
+            theirs = self._price(tried.x[other], reach[other], target[other])
+            cheaper = theirs < price[rows]
+            best[rows[cheaper]], price[rows[cheaper]] = other[cheaper], theirs[cheaper]
+        return best
+
+    def _promise(self, reach: Reach, k: int, among: Tensor, n: int) -> Tensor:
+        """Places (m, n) of the real rows that would be cheapest to follow, as far as distances tell, in that order.
 
         What nobody can change stays different, and makes the row less typical; the rest is what it costs.
         """
@@ -204,8 +254,7 @@ class Ladder:
         price = (apart - kept) * self.grid.n_columns
         if self.typical:
             price = price + _ATYPICAL * (kept / self.reference.typical[k] - 1).clamp(min=0)
-        found = price.topk(min(n, len(among)), largest=False)
-        return found.values.double(), among[found.indices]
+        return among[price.topk(min(n, len(among)), largest=False).indices]
 
     def _choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the better one.
@@ -213,8 +262,15 @@ class Ladder:
         That is the cheaper one, unless it is farther from real people.
         """
         gain = self._merit(other) - self._merit(one)
-        saved = self._price(one.x, reach, target) - self._price(other.x, reach, target)
-        return _choose((gain > 0) | ((gain == 0) & (saved > 0)), other, one)
+        better = gain > 0
+        rows = (gain == 0).nonzero()[:, 0]
+        price = self._price(one.x[rows], reach[rows], target[rows])
+        cheap = (
+            self.grid.costs(other.x[rows], reach.origin[rows]).sum(1) < price
+        )  # else it is no better, typical or not
+        rows, price = rows[cheap], price[cheap]
+        better[rows] = self._price(other.x[rows], reach[rows], target[rows]) < price
+        return choose(better, other, one)
 
     def _price(self, x: Tensor, reach: Reach, target: Tensor) -> Tensor:
         """(n,), cost, and what it takes off a row that it is farther from real people than they are from each other."""
@@ -232,39 +288,51 @@ class Ladder:
     def _simplify(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Changes undone, and numbers taken back together, as long as the row stays as good."""
         least = self._least(found, target)
-        found = self.undo_changes(found, reach, target, least)
+        found = self._undo_changes(found, reach, target, least)
         return self._move_closer(found, reach, target, torch.ones_like(found.x, dtype=torch.bool), least, _HALVINGS)
 
     def _refine(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """The largest changes of numbers taken back one by one; what is a trifle then is undone."""
-        floor, ceiling = least = self._least(found, target)
+        least = self._least(found, target)
         costs = self.grid.costs(found.x, reach.origin) * self.grid.holds_number  # (n, C)
         order, n_large = costs.argsort(dim=1, descending=True, stable=True), (costs > _TRIFLE).sum(1)
         for j in range(min(int(n_large.max()), _MOST_REFINED) if len(costs) else 0):
             rows = (n_large > j).nonzero()[:, 0]
             features = self.grid.column_of == order[rows, j].unsqueeze(1)
-            mine = floor[rows], ceiling[rows]
-            moved = self._move_closer(found[rows], reach[rows], target[rows], features, mine, _HALVINGS_EACH)
+            moved = self._move_closer(found[rows], reach[rows], target[rows], features, least[rows], _HALVINGS_EACH)
             found = found.put(rows, moved)
-        return self.undo_changes(found, reach, target, least, most=_TRIFLE)
+        return self._undo_changes(found, reach, target, least, most=_TRIFLE)
 
     def _move_closer(
         self, found: Attempt, reach: Reach, target: Tensor, features: Tensor, least: Least, halvings: int
     ) -> Attempt:
         """Numbers among some features (n, D) taken back towards the person's own by halving the way."""
         way = torch.where(self.grid.number & features, found.x - reach.origin, 0.0)  # (n, D)
+        rows = way.any(1).nonzero()[:, 0]  # the others have nowhere to go
+        moved = self._halve(found[rows], reach[rows], target[rows], way[rows], least[rows], halvings)
+        return found.put(rows, moved)
+
+    def _halve(self, found: Attempt, reach: Reach, target: Tensor, way: Tensor, least: Least, halvings: int) -> Attempt:
+        """As little of a way (n, D) as leaves the row as good."""
         rest = found.x - way
         enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
         for _ in range(halvings):
             share = (enough + too_little) / 2  # (n,)
-            trial = self.judge(self.grid.snap(rest + share.unsqueeze(1) * way, reach), target)
-            as_good = self._is_as_good(trial, found, *least, target)
-            found = _choose(as_good, trial, found)
+            x = self.grid.snap(rest + share.unsqueeze(1) * way, reach)
+            rows = (x != found.x).any(1).nonzero()[:, 0]  # what rounding leaves as it was is as good as it was
+            as_good, now = torch.ones_like(found.valid), found[rows]
+            trial = self._try(x[rows], target[rows], least.floor[rows])
+            as_good[rows] = self._is_as_good(trial, now, least[rows], target[rows])
+            found = found.put(rows, choose(as_good[rows], trial, now))
             enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
         return found
 
-    def undo_changes(
-        self, found: Attempt, reach: Reach, target: Tensor, least: Least | None = None, *, most: float = torch.inf
+    def undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Attempts without the changes that they can do without."""
+        return self.judge(self._undo_changes(found, reach, target, self._least(found, target)).x, target)
+
+    def _undo_changes(
+        self, found: Attempt, reach: Reach, target: Tensor, least: Least, *, most: float = torch.inf
     ) -> Attempt:
         """Columns put back one after another, smallest change first, as long as the row stays as good.
 
@@ -273,34 +341,42 @@ class Ladder:
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
         small = (costs > 0) & (costs <= most)
         order, n_small = costs.masked_fill(~small, torch.inf).argsort(dim=1, stable=True), small.sum(1)
-        floor, ceiling = least or self._least(found, target)
         for j in range(int(n_small.max()) if len(costs) else 0):
             rows = (n_small > j).nonzero()[:, 0]
             now = found[rows]
-            trial = self.judge(self.put_back(now, reach[rows], order[rows, j]), target[rows])
-            as_good = self._is_as_good(trial, now, floor[rows], ceiling[rows], target[rows])
-            found = found.put(rows, _choose(as_good, trial, now))
+            x = self.put_back(now, reach, rows, order[rows, j])
+            trial = self._try(x, target[rows], least.floor[rows])
+            as_good = self._is_as_good(trial, now, least[rows], target[rows])
+            found = found.put(rows, choose(as_good, trial, now))
         return found
 
     def _least(self, found: Attempt, target: Tensor) -> Least:
         """What simpler rows must keep: probability up to tau; as typical as real people are, or as found."""
-        return found.probability.clamp(max=self.tau), (_SLACK * self._atypicality(found.x, target)).clamp(min=_TYPICAL)
+        floor = found.probability.clamp(max=self.tau)
+        if self.reference is None or not self.typical:
+            return Least(floor, torch.full_like(floor, torch.inf), None)
+        away, near = self.reference.find_neighbours(found.x, target)
+        return Least(floor, (_SLACK * away).clamp(min=_TYPICAL), near)
 
-    def _is_as_good(self, trial: Attempt, found: Attempt, floor: Tensor, ceiling: Tensor, target: Tensor) -> Tensor:
-        as_good = (trial.probability >= floor) & (trial.valid | ~found.valid)
+    def _try(self, x: Tensor, target: Tensor, floor: Tensor) -> Attempt:
+        """What the model says of simpler rows: a guess for those that miss their floor, or are surely beyond tau."""
+        p, lead = self._guess_probability(x.float(), target)
+        tried = Attempt(x, p, lead > 0)
+        unsure = (p >= floor - _UNSURE) & ((p <= self.tau + _UNSURE) | (lead <= 2 * _UNSURE))
+        rows = unsure.nonzero()[:, 0]
+        return tried.put(rows, self.judge(x[rows], target[rows]))
+
+    def _is_as_good(self, trial: Attempt, found: Attempt, least: Least, target: Tensor) -> Tensor:
+        as_good = (trial.probability >= least.floor) & (trial.valid | ~found.valid)
+        if self.reference is None or least.near is None:
+            return as_good
         rows = as_good.nonzero()[:, 0]
-        as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= ceiling[rows]
+        away = self.reference.bound_atypicality(trial.x[rows], target[rows], least.near[rows])
+        rows = rows[away > least.ceiling[rows]]  # to those who were near it is still near enough
+        as_good[rows] = self._atypicality(trial.x[rows], target[rows]) <= least.ceiling[rows]
         return as_good
 
-    def put_back(self, attempt: Attempt, reach: Reach, column: Tensor) -> Tensor:
-        """Rows with one table column (n,) put back to the person's own value, and what follows from that."""
-        back = torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin, attempt.x)
-        return self.grid.mend(back, reach)
-
-
-def _choose(where: Tensor, one: Attempt, other: Attempt) -> Attempt:
-    return Attempt(
-        torch.where(where.unsqueeze(1), one.x, other.x),
-        torch.where(where, one.probability, other.probability),
-        torch.where(where, one.valid, other.valid),
-    )
+    def put_back(self, attempt: Attempt, reach: Reach, rows: Tensor, column: Tensor) -> Tensor:
+        """Attempts of some people (n,) with one table column (n,) each put back to their own, and what follows."""
+        back = torch.where(self.grid.column_of == column.unsqueeze(1), reach.origin[rows], attempt.x)
+        return back if self.grid.keeper is None else self.grid.mend(back, reach[rows])

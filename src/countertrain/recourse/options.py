@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from countertrain.recourse.ladder import Attempt, Ladder
+from countertrain.recourse.attempt import Attempt
+from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import Reach
 
 __all__ = ["ANOTHER", "CHEAPEST", "FEWEST", "RECOMMENDED", "SUREST", "Options", "find_options"]
@@ -109,7 +110,7 @@ class _Further:
         lost = torch.full(changed.shape, -torch.inf, dtype=torch.float64)
         for column in changed.any(0).nonzero()[:, 0].tolist():
             rows = changed[:, column].nonzero()[:, 0]
-            back = self.ladder.put_back(found[rows], reach[rows], torch.full_like(rows, column))
+            back = self.ladder.put_back(found[rows], reach, rows, torch.full_like(rows, column))
             lost[rows, column] = found.probability[rows] - self.ladder.judge(back, target[rows]).probability
         return lost
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -31,6 +32,8 @@ class Reach:
     categories: tuple[slice, ...]
     own: Tensor | None = None  # (n, T), where rules speak of T columns: people's own values, NaN where none is known
     led: Tensor | None = None  # (D,) bool: features that follow from others, and are not searched by themselves
+    marks: Tensor | None = None
+    """(3, n, R) the same of numbers on a grid, once `AnswerGrid.mark` has noted it: own, lowest and highest."""
 
     @classmethod
     def of(cls, constraints: Constraints, origin: Tensor) -> Self:
@@ -50,34 +53,41 @@ class Reach:
     def __getitem__(self, rows: Tensor | slice | list[int]) -> Self:
         """The reach of some of the people."""
         own = None if self.own is None else self.own[rows]
-        return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows], own=own)
+        marks = None if self.marks is None else self.marks[:, rows]
+        return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows], own=own, marks=marks)
 
     def put(self, rows: Tensor, other: "Reach") -> Self:
         """With another reach for some of the people."""
         low, high = self.low.index_copy(0, rows, other.low), self.high.index_copy(0, rows, other.high)
-        return replace(self, low=low, high=high)
+        return replace(self, low=low, high=high, marks=None)
 
     def pin(self, features: Tensor) -> Self:
         """With some features (n, D) of each person fixed."""
         low, high = (torch.where(features, self.origin, bound) for bound in (self.low, self.high))
-        return replace(self, low=low, high=high)
+        return replace(self, low=low, high=high, marks=None)
 
     def widen(self, features: Tensor, lower: Tensor, upper: Tensor) -> Self:
         """With the whole domain open to some features (n, D) of each person."""
         low = torch.where(features, torch.minimum(lower, self.origin), self.low)
         high = torch.where(features, torch.maximum(upper, self.origin), self.high)
-        return replace(self, low=low, high=high)
+        return replace(self, low=low, high=high, marks=None)
 
     def constraints(self) -> Constraints:
         """The same as constraints of a search that may start anywhere within reach, but for what follows from it."""
         free = torch.ones(self.low.shape[1], dtype=torch.bool)
         mine = self if self.led is None else self.pin(self.led.expand_as(self.low))
-        return Constraints(free, free, mine.low, mine.high, self.categories)
+        return Constraints(free, free, mine.low, mine.high, self.open_categories)
+
+    @cached_property
+    def open_categories(self) -> tuple[slice, ...]:
+        """The categories in which anybody can go anywhere; in all others a box is as good as a group."""
+        return tuple(part for part in self.categories if not torch.equal(self.low[:, part], self.high[:, part]))
 
     def project(self, x: Tensor) -> Tensor:
-        """The row within reach that is nearest to x (n, D)."""
+        """The row within reach that is nearest to x (n, D), or to each of k rows x (n, k, D) of a person."""
         limits = self.constraints()
-        return limits.project_into(x, limits.lower, limits.upper)
+        low, high = (bound.view(-1, *[1] * (x.ndim - 2), x.shape[-1]).to(x) for bound in (limits.lower, limits.upper))
+        return limits.project_into(x, low, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +135,12 @@ class AnswerGrid:
             keeper=RuleKeeper.of(encoder, {columns[i].name: n for i, n in digits.items()}),
         )
 
-    @property
+    @cached_property
     def n_columns(self) -> int:
         """C, the number of table columns."""
         return int(self.column_of[-1]) + 1
 
-    @property
+    @cached_property
     def holds_number(self) -> Tensor:
         """(C,) bool: which table columns hold numbers."""
         return self.sum_by_column(self.number.double().unsqueeze(0))[0] > 0
@@ -154,20 +164,24 @@ class AnswerGrid:
     def snap(self, x: Tensor, reach: Reach, *, away: bool = False) -> Tensor:
         """The nearest row on the grid within reach that keeps the rules, or one farther away from the person's own.
 
-        A feature that did not move, or has no such value within reach, is the person's own bit for bit.
+        A number that did not move, or has no such value within reach, is the person's own bit for bit; levels stay.
         """
-        x = torch.where(x == reach.origin, x, self.scales.leave_gaps(x))
-        multiple, low, high, own = (self._to_multiples(value) for value in (x, reach.low, reach.high, reach.origin))
+        places, scales, step, offset = self._numbers
+        own, low, high = self._mark(reach) if reach.marks is None else reach.marks
+        start, mine = reach.origin[:, places], x[:, places]  # (n, R)
+        mine = torch.where(mine == start, mine, scales.leave_gaps(mine))
+        multiple, units = scales.decode_with_units(mine)
+        multiple /= step
         # x comes from a search in single precision; encoding in double precision loses something, too
-        unsure = _SINGLE * (1 + x.abs()) * self.scales.measure_units(x) / self.step
-        lost = _DOUBLE * (1 + multiple.abs() + (self.scales.decode(torch.zeros_like(x)) / self.step).abs())
-        low, high = (low - lost).ceil(), (high + lost).floor()
+        unsure = units.mul_(_SINGLE * (1 + mine.abs())).div_(step)
+        lost = _DOUBLE * (1 + multiple.abs() + offset)
+        low, high = (low - lost).ceil_(), (high + lost).floor_()
         moved = ((multiple - own).abs() > unsure) & (low <= high)
         if away:
-            multiple = torch.where(multiple > own, (multiple - unsure).ceil(), (multiple + unsure).floor())
+            multiple = torch.where(multiple > own, (multiple - unsure).ceil_(), (multiple + unsure).floor_())
         multiple = multiple.round().clamp(low, high)
         moved &= (multiple - own).abs() > lost
-        return self.mend(torch.where(moved, self.scales.encode(multiple * self.step), reach.origin), reach)
+        return self.mend(x.index_copy(1, places, torch.where(moved, scales.encode(multiple * step), start)), reach)
 
     def mend(self, x: Tensor, reach: Reach) -> Tensor:
         """Rows with all that must hold between columns; what cannot be put right within reach is as it was."""
@@ -176,9 +190,25 @@ class AnswerGrid:
         assert reach.own is not None, "the reach of people under rules knows their own values"
         return self.keeper.mend(x, reach.origin, reach.low, reach.high, reach.own)
 
+    def mark(self, reach: Reach) -> Reach:
+        """The reach with its place on the grid noted, for people whose rows are going to be snapped many times."""
+        return replace(reach, marks=self._mark(reach))
+
+    def _mark(self, reach: Reach) -> Tensor:
+        """(3, n, R) the person's own, the lowest and the highest value of each number, as multiples of its step."""
+        places, scales, step, _ = self._numbers
+        return torch.stack([scales.decode(x[:, places]) / step for x in (reach.origin, reach.low, reach.high)])
+
+    @cached_property
+    def _numbers(self) -> tuple[Tensor, FeatureScales, Tensor, Tensor]:
+        """(R,) the places of the numbers, their scales, their steps, and how many steps the middle is from 0."""
+        places = self.number.nonzero()[:, 0]
+        scales, step = self.scales.take(places), self.step[places]
+        return places, scales, step, (scales.decode(torch.zeros_like(step)) / step).abs()
+
     def to_units(self, x: Tensor) -> Tensor:
         """Encoded values in the user's units, to the nearest step."""
-        return self._to_multiples(x).round() * self.step + 0.0  # no negative zero
+        return (self.scales.decode(x) / self.step).round() * self.step + 0.0  # no negative zero
 
     def decode(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
@@ -188,7 +218,3 @@ class AnswerGrid:
             kept = False if origin is None else numbers == origin[name].to_numpy(dtype=np.float64, na_value=np.nan)
             frame[name] = pd.Series(np.where(kept, numbers, np.round(numbers, digits))).astype(frame[name].dtype)
         return frame
-
-    def _to_multiples(self, x: Tensor) -> Tensor:
-        """Encoded values as multiples of their steps."""
-        return self.scales.decode(x) / self.step

@@ -1,6 +1,7 @@
 """Real rows, by which an option is judged plausible or not."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -14,6 +15,7 @@ _ROWS = 2000  # real rows per class, at most: more would hardly change the dista
 _SPACING_ROWS = 500  # of these, rows whose own distance to the others is measured
 _SAMPLE, _NEIGHBOURS = 500, 5  # real rows per class, and the nearest of them by which a row is typical or not
 _LEAST = 0.1  # cost that people who are all alike are taken to be apart
+_ROUNDING = 1 + 1e-5  # by which a distance in single precision is wrong, at most
 _BLOCK = 1000  # rows compared with all real ones at once
 
 
@@ -43,6 +45,10 @@ class Reference:
     """Per class, in ascending order: distances of real rows to the nearest other one."""
     typical: dict[int, float]
     """Per class: how far a real row in the middle is from its neighbours, as `measure_atypicality` does."""
+
+    @cached_property
+    def _single(self) -> Tensor:
+        return self.x.float()
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, grid: AnswerGrid, *, seed: int = 0) -> Self:
@@ -81,13 +87,30 @@ class Reference:
 
         Measured to the nearest few; 0 where there are none to compare with.
         """
+        return self.find_neighbours(x, target)[0]
+
+    def find_neighbours(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """What `measure_atypicality` says, and the places (n, k) of the nearest few; any where there are none."""
         away = torch.zeros(len(x), dtype=torch.float64)
+        near = torch.zeros(len(x), _NEIGHBOURS, dtype=torch.int64)
         for k in target.unique().tolist():
             mine, among = (target == k).nonzero()[:, 0], self.of_class(k)[:_SAMPLE]
             if len(among) > _NEIGHBOURS:
-                distances, _ = self.find_nearest(x[mine], among, _NEIGHBOURS)
+                distances, near[mine] = self.find_nearest(x[mine], among, _NEIGHBOURS)
                 away[mine] = distances.double().mean(1) / self.typical[k]
-        return away
+        return away, near
+
+    def bound_atypicality(self, x: Tensor, target: Tensor, near: Tensor) -> Tensor:
+        """(n,), what `measure_atypicality` does not exceed: how far rows x (n, D) are from some real ones (n, k).
+
+        They are to be of the target class, and among those to whom it measures.
+        """
+        weight = self.grid.weight.float()
+        apart = ((x.float().unsqueeze(1) - self._single[near]).abs_() @ weight).mean(1).double()  # (n,)
+        usual = torch.ones(int(target.max()) + 1 if len(target) else 0, dtype=torch.float64)
+        for k in target.unique().tolist():
+            usual[k] = self.typical.get(k, 1.0)
+        return _ROUNDING * apart / self.grid.n_columns / usual[target]
 
     def measure_plausibility(self, x: Tensor, target: Tensor, n_nearest: int = 3) -> Plausibility:
         """How near rows x (n, D) are to the real rows of their target class."""

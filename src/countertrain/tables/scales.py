@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -182,47 +183,79 @@ class FeatureScales:
             gaps=torch.tensor(gaps, dtype=torch.bool).view(-1, most - 1),
         )
 
+    @cached_property
+    def _slopes(self) -> Tensor:
+        """(R, k - 1), how many of people's units one unit of the model is on each piece."""
+        return self.values.diff() / self.scores.diff()
+
+    @cached_property
+    def _slopes_back(self) -> Tensor:
+        """(R, k - 1), the same the other way round."""
+        return self.scores.diff() / self.values.diff()
+
+    def take(self, features: Tensor) -> Self:
+        """The scales of some of the features, by their places (d,)."""
+        place = torch.full((len(self.centre),), -1)
+        place[self.ranked] = torch.arange(len(self.ranked))
+        mine = place[features]  # (d,)
+        kept = mine[mine >= 0]
+        return type(self)(
+            centre=self.centre[features],
+            scale=self.scale[features],
+            ranked=(mine >= 0).nonzero()[:, 0],
+            values=self.values[kept],
+            scores=self.scores[kept],
+            gaps=self.gaps[kept],
+        )
+
     def encode(self, units: Tensor) -> Tensor:
         """Rows (..., D) in people's units as a model sees them."""
         x = (units - self.centre) / self.scale
-        start, reach, slope, mine = self._find_pieces(units, self.values, self.scores)
-        x[..., self.ranked] = reach + (mine - start) * slope
+        x[..., self.ranked] = self._interpolate(units, self.values, self.scores, self._slopes_back)[0]
         return x
 
     def decode(self, x: Tensor) -> Tensor:
         """Rows (..., D) as a model sees them in people's units."""
-        units = x * self.scale + self.centre
-        start, reach, slope, mine = self._find_pieces(x, self.scores, self.values)
-        units[..., self.ranked] = reach + (mine - start) * slope
-        return units
+        return self.decode_with_units(x)[0]
+
+    def decode_with_units(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (..., D) in people's units, and how many of these one unit of the model is there, as one look."""
+        units, per_unit = x * self.scale + self.centre, self.scale.expand_as(x).clone()
+        found = self._interpolate(x, self.scores, self.values, self._slopes)
+        units[..., self.ranked], per_unit[..., self.ranked] = found
+        return units, per_unit
 
     def leave_gaps(self, x: Tensor) -> Tensor:
         """Rows x (n, D) with every number that lies where hardly anybody is put to the nearer end of its gap."""
-        if not self.gaps.any():
+        with_gaps = self.gaps.any(1).nonzero()[:, 0]
+        if not len(with_gaps):
             return x
-        mine = x[:, self.ranked].T.contiguous()  # (R, n)
-        place = (torch.searchsorted(self.scores, mine) - 1).clamp(0, self.scores.shape[1] - 2)
-        low, high = self.scores.gather(1, place), self.scores.gather(1, place + 1)
-        inside = self.gaps.gather(1, place) & (mine > low) & (mine < high)
+        scores, gaps, features = self.scores[with_gaps], self.gaps[with_gaps], self.ranked[with_gaps]
+        mine = x[:, features].T.contiguous()  # (R, n)
+        place = _find_pieces(scores, mine)
+        low, high = scores.gather(1, place), scores.gather(1, place + 1)
+        inside = gaps.gather(1, place) & (mine > low) & (mine < high)
         x = x.clone()
-        x[:, self.ranked] = torch.where(inside, torch.where(mine - low < high - mine, low, high), mine).T
+        x[:, features] = torch.where(inside, torch.where(mine - low < high - mine, low, high), mine).T
         return x
 
     def measure_units(self, x: Tensor) -> Tensor:
         """How many of people's units one unit of the model is at rows x (..., D): (..., D)."""
-        units = self.scale.expand_as(x).clone()
-        units[..., self.ranked] = self._find_pieces(x, self.scores, self.values)[2]
-        return units
+        return self.decode_with_units(x)[1]
 
-    def _find_pieces(self, x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the features with ranks, (..., R): where a row's piece starts, on both sides, its slope, and the row."""
+    def _interpolate(self, x: Tensor, at: Tensor, to: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the features with ranks, (..., R): what rows are on the other side, and the slope of their pieces."""
         mine = x[..., self.ranked]
         rows = x.reshape(-1, x.shape[-1])[:, self.ranked].T.contiguous()  # (R, n)
-        place = (torch.searchsorted(at, rows) - 1).clamp(0, at.shape[1] - 2)
-        start, reach = at.gather(1, place), to.gather(1, place)
-        slope = (to.gather(1, place + 1) - reach) / (at.gather(1, place + 1) - start)
-        start, reach, slope = (part.T.reshape(mine.shape) for part in (start, reach, slope))
-        return start, reach, slope, mine
+        place = _find_pieces(at, rows)
+        slope = slopes.gather(1, place)
+        there = to.gather(1, place) + (rows - at.gather(1, place)) * slope
+        return there.T.reshape(mine.shape), slope.T.reshape(mine.shape)
+
+
+def _find_pieces(at: Tensor, rows: Tensor) -> Tensor:
+    """On which piece between knots (R, k) each number of rows (R, n) lies."""
+    return torch.searchsorted(at, rows).sub_(1).clamp_(0, at.shape[1] - 2)
 
 
 def _continue(knots: Sequence[float], n: int) -> Floats:
