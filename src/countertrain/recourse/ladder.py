@@ -215,7 +215,7 @@ class Ladder:
         return least + (lead < -2 * _UNSURE), most + (lead <= 2 * _UNSURE)
 
     def _guess_probability(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) each, the probability of the target class in single precision, and how far it is beyond what it takes."""
+        """(n,) each, the probability of the target class in single precision and what it has beyond what it takes."""
         p, column = self._guess(x).softmax(-1).double(), target.unsqueeze(1)  # (n, K), (n, 1)
         mine = p.gather(1, column)
         if self.threshold is not None:
