@@ -263,7 +263,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class that is decided for, (n,): the most probable one, or the one that reaches the threshold."""
-        logits = logits_of(self.ensemble_, self.encoder_.tensor(self._rows(X)))
+        table = self._rows(X)
+        logits = logits_of(self.ensemble_, self.encoder_.tensor(table))
         decided: NDArray[np.int64] = decide(logits, self.run_.threshold).numpy()
         return self.classes_[decided]
 

@@ -70,12 +70,17 @@ def test_those_whom_both_models_decline_are_told_and_judged_by_the_truth(done: D
         assert outcome.default
         assert outcome.true_probability == pytest.approx(truth.mean())
         assert outcome.repaying == pytest.approx((truth > 0.5).mean())
-        assert ((truth > 0.4) & (truth < 0.6)).any()  # else another threshold would give the same share
         assert outcome.possible == pytest.approx(1 - find_broken_rules(frame[list(COLUMNS)]).mean())
         assert outcome.promised == pytest.approx(frame["probability"].mean())
         assert outcome.cost == pytest.approx(frame["cost"].mean())
         assert outcome.n_changed == pytest.approx(frame["n_changed"].mean())
     assert [outcome.model for outcome in job.first_outcomes] == ["conventional", "CT"]
+    for name, model in zip(("conventional", "CT"), reversed(models), strict=True):
+        weakest = next(outcome for outcome in job.outcomes if outcome.model == name)  # after which some are in doubt
+        frame = model.explain(told.rows, "repaid", tau=weakest.tau).to_frame()
+        truth = true_probability(told.take(frame["row"].to_numpy()), frame[list(COLUMNS)])
+        assert weakest.repaying == pytest.approx((truth > 0.5).mean())
+        assert ((truth > 0.4) & (truth < 0.6)).any()  # else another threshold would give the same share
 
 
 def test_advice_makes_people_repay_and_surer_advice_more_so_at_a_higher_cost(done: Demo) -> None:
