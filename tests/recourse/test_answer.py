@@ -37,6 +37,7 @@ def small() -> Recourse:
             kind=np.array(["recommended", "surest", "recommended"], dtype=object),
             values=values,
             costs=np.array([[0.75, 0, 0], [0, 0, 1.5], [0, 0, 0]]),
+            follows=np.zeros((3, 3), dtype=bool),
             probability=np.array([0.875, 0.75, 0.125]),
             valid=np.array([True, True, False]),
             mature=np.array([True, True, False]),
