@@ -75,7 +75,7 @@ def test_wherever_a_search_ends_the_row_that_is_told_keeps_all_rules(
     model = mlp(len(encoder.features), 2, hidden=[2], seed=0).eval()
     search = RecourseSearch.of(Decider(encoder, ("no", "yes"), (model,)))
     request = search.request(rows)
-    reach = search.know_people(rows, request.reach)
+    reach = search.keep_unknown(rows, request.reach)
     stream = torch.Generator().manual_seed(seed)
     aims = reach.origin[torch.randperm(len(rows), generator=stream)]
     aims = aims + far * torch.randn(aims.shape, generator=stream, dtype=torch.float64)

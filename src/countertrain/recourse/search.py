@@ -134,7 +134,7 @@ class RecourseSearch:
         held = torch.tensor([names[i] in immutable for i in self.grid.column_of.tolist()])
         return replace(reach.widen((led & ~held).expand_as(origin), constraints.lower, constraints.upper), led=led)
 
-    def know_people(self, frame: pd.DataFrame, reach: Reach) -> Reach:
+    def keep_unknown(self, frame: pd.DataFrame, reach: Reach) -> Reach:
         """What is missing in people's rows stays missing, unless filling it in is something that they can do.
 
         Where rules hold between columns, the reach knows people's own values, too.
@@ -162,7 +162,7 @@ class RecourseSearch:
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
         frame = pd.concat([request.frame for request in requests], ignore_index=True)
         target = torch.cat([request.target for request in requests])
-        reach = self.know_people(frame, Reach.join([request.reach for request in requests]))
+        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
         asked = torch.as_tensor(options)
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
@@ -220,7 +220,7 @@ class RecourseSearch:
         table = self._tabulate(ladder, frame, target, reach, found)
         columns = self.decider.list_columns(int(target[0]) if len(target) else 0)  # all want the same
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, self.know_people(frame, self.find_reach(reach.origin, target))
+        first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(reach.origin, target))
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
