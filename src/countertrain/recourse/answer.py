@@ -59,6 +59,7 @@ class Recourse(Sequence[Explanation]):
     target: NDArray[Any]  # (n,) class labels
     probability: NDArray[np.float64]  # (n,)
     note: NDArray[np.object_]  # (n,) of str or None
+    existence: NDArray[np.object_]  # (n,) of `Existence`
     table: OptionTable
     examples: pd.DataFrame
     """Real rows, which the options name as their nearest."""
@@ -80,6 +81,7 @@ class Recourse(Sequence[Explanation]):
             target=_stack([part.target for part in parts]),
             probability=_stack([part.probability for part in parts]),
             note=_stack([part.note for part in parts]),
+            existence=_stack([part.existence for part in parts]),
             table=OptionTable(
                 **{f.name: _stack([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
             ),
@@ -107,6 +109,7 @@ class Recourse(Sequence[Explanation]):
             probability=float(self.probability[row]),
             options=tuple(self._make_option(i, row) for i in range(first, last)),
             note=self.note[row],
+            existence=self.existence[row],
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -127,6 +130,7 @@ class Recourse(Sequence[Explanation]):
             "n_changed": (table.costs > 0).sum(1),
             "plausibility_distance": table.distance,
             "plausibility_percentile": table.percentile,
+            "existence": self.existence[row],
             "reason": table.reason,
         }
         sides = [pd.DataFrame({f"{n}_" if n in known else n: v for n, v in side.items()}) for side in (before, after)]
@@ -160,6 +164,7 @@ class Recourse(Sequence[Explanation]):
             target=self.target[rows],
             probability=self.probability[rows],
             note=self.note[rows],
+            existence=self.existence[rows],
             table=self.table.take(options, np.repeat(np.arange(len(rows)), last - first)),
         )
 

@@ -102,6 +102,10 @@ class Ladder:
                 rows = rows[~self.reaches_tau(best[rows])]
         return self._refine(best, reach, target) if self.sparse else best
 
+    def finish(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Attempts that came from elsewhere, made simpler as those of the ladder are."""
+        return self._refine(self._simplify(found, reach, target), reach, target) if self.sparse else found
+
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
         if not len(x):  # not every module can take no rows

@@ -1,5 +1,5 @@
-"""Whether any option exists at all: `bounds` over `parts` of what people can reach, `prove` them away, `exact` beyond."""
+"""Whether any option exists at all: bounds over parts of what people can reach, or a program solved exactly."""
 
-from countertrain.recourse.proof.prove import FOUND, NONE, OPEN, Existence, Proof, Prover
+from countertrain.recourse.proof.prove import Proof, Prover, name_existence
 
-__all__ = ["FOUND", "NONE", "OPEN", "Existence", "Proof", "Prover"]
+__all__ = ["Proof", "Prover", "name_existence"]

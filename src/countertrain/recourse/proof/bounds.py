@@ -23,7 +23,7 @@ Lines = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Ceiling:
-    """Of each of m parts: no row in it has a higher score. Only a row with a score of 0 or more is decided as wanted."""
+    """Of each of m parts: no row in it has a higher score; only rows with 0 or more are decided as wanted."""
 
     score: Tensor  # (m,)
     best: Tensor  # (m, D): the row that would come nearest to it if the lines were the network
@@ -39,11 +39,10 @@ class Bounds:
     """One-hot groups of two and more features; whatever else is a feature moves between two ends."""
 
     def find_ceiling(self, low: Tensor, high: Tensor, target: int) -> Ceiling:
-        """Ceilings of the score of a class over parts (m, D). For P models and K classes the score is, of
+        """Ceilings of the score of a class over parts (m, D).
 
-        - one model, its margin over the class that comes nearest;
-        - two models and two classes, the sum of their margins, which has the sign of the mean probability less 1/2;
-        - else the sum over models of the probability of the class less that of another one, whichever sum is smallest.
+        Of models that add up, the score is the sum of the margins over the class that comes nearest; of others, the sum
+        of how much more probable the class is than that one.
         """
         low, high = self._widen(low, high)
         ranges = self._bound_first(low, high)
@@ -118,7 +117,7 @@ class Bounds:
     def _join(
         self, margins: Tensor, limits: list[tuple[Tensor, Tensor]], low: Tensor, high: Tensor, above: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """For several models whose probabilities are averaged: ceilings (m, K - 1), and sums (m, K - 1, P K) to look at."""
+        """For models that do not add up: ceilings (m, K - 1), and sums of logits (m, K - 1, P K) in their place."""
         shape = (len(low), *margins.shape[:2])
         last = len(self.network.layers) - 1
         below = -self._rise(-margins.flatten(0, 1), last, limits, low, high)[0].view(shape)  # (m, P, K - 1)
@@ -214,7 +213,7 @@ class Bounds:
         return least, most
 
     def _look_up(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Least and most (m, R, h) that units are at the knots between two ends (m, R); infinities where there are none.
+        """Least and most (m, R, h) of units at the knots between two ends (m, R); infinities where there are none.
 
         The extremes of any run of knots are those of two runs of a length 1, 2, 4, ... that cover it.
         """
@@ -242,7 +241,7 @@ class Bounds:
         tables = []
         for choose in (torch.minimum, torch.maximum):
             runs = [value]
-            for k in range(int(len(codes.knots)).bit_length() - 1):
+            for k in range(len(codes.knots).bit_length() - 1):
                 ahead = torch.arange(len(codes.knots)).add(2**k).clamp(max=len(codes.knots) - 1)
                 runs.append(choose(runs[-1], runs[-1][:, ahead]))
             tables.append(torch.stack(runs))

@@ -19,7 +19,7 @@ from countertrain.recourse.reach import AnswerGrid, Reach
 __all__ = ["Answer", "ask_exactly"]
 
 _SLACK = 1e-5  # by which a margin may miss what it must be before a program without solution counts as a proof
-_INFEASIBLE = 2  # what scipy calls it
+_SOLVED, _INFEASIBLE = 0, 2  # what scipy calls it
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +34,8 @@ class Answer:
     """(D,), a row, not yet on the grid; None where none was found."""
     least_cost: float
     """No row costs less; 0 where nobody asked, infinity where there is none."""
+    solved: bool
+    """Whether that is settled, and not only as far as time allowed."""
 
 
 def ask_exactly(
@@ -51,7 +53,7 @@ def ask_exactly(
     Several models are a linear program only where they add up; of others nothing is known afterwards.
     """
     if not network.adds_up:
-        return Answer(impossible=False, x=None, least_cost=0.0)
+        return Answer(impossible=False, x=None, least_cost=0.0, solved=False)
     whole = Parts.whole(grid, reach)
     program = _Program()
     features = _add_features(program, whole, reach, grid, cheapest=cheapest)
@@ -59,16 +61,15 @@ def ask_exactly(
     limits = Bounds(network, whole.groups).limit_units(whole.low, whole.high)
     for (weight, bias), (lower, upper) in zip(network.layers, limits, strict=False):
         units = _add_relus(program, units, weight.numpy(), bias.numpy(), lower[0].numpy(), upper[0].numpy())
-    weight, bias = (each.numpy() for each in network.layers[-1])
-    rows = network.compare_with(target).sum(0).numpy()  # (K - 1, P K)
-    for row in rows:
-        program.require(units, row @ weight, margin - _SLACK - float(row @ bias), np.inf)
+    weight, bias = network.layers[-1]
+    for row in network.compare_with(target).sum(0):  # (P K,)
+        program.require(units, (row @ weight).numpy(), margin - _SLACK - float(row @ bias), np.inf)
     found = program.solve(seconds)
     if found.status == _INFEASIBLE:
-        return Answer(impossible=True, x=None, least_cost=np.inf)
+        return Answer(impossible=True, x=None, least_cost=np.inf, solved=True)
     x = None if found.x is None else torch.from_numpy(found.x[features])
     bound = found.mip_dual_bound if cheapest and found.mip_dual_bound is not None else 0.0
-    return Answer(impossible=False, x=x, least_cost=float(bound) + program.constant)
+    return Answer(impossible=False, x=x, least_cost=float(bound) + program.constant, solved=found.status == _SOLVED)
 
 
 @dataclass
@@ -164,7 +165,7 @@ def _add_codes(program: _Program, network: Network, whole: Parts, features: NDAr
             mine.append(program.add(float(low >= last), float(high > first)))
             turned.append(program.add(float(low >= first), float(high > first), whole=True))
         turned.append(program.add(float(low >= end[-1]), float(high > end[-1]), whole=True))
-        for code, begun, ended in zip(mine, turned, turned[1:], strict=True):
+        for code, begun, ended in zip(mine, turned[:-1], turned[1:], strict=True):
             program.require(np.array([begun, code]), np.array([1.0, -1.0]), 0.0, np.inf)  # it rises once begun
             program.require(np.array([code, ended]), np.array([1.0, -1.0]), 0.0, np.inf)  # the next begins at its top
         program.require(np.array([below, turned[0]]), np.array([1.0, most := program.high[below]]), -np.inf, most)

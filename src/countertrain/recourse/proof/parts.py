@@ -55,7 +55,7 @@ class Parts:
     def count(self) -> Tensor:
         """(m, C), how many values of each table column can be told; 0 where a part holds nothing."""
         first, last = self._find_multiples()
-        n = (last - first + 1).clamp(min=0) + self._hold_own()  # (m, D)
+        n = (last - first + 1).clamp(min=0) + self._hold_own(first, last)  # (m, D)
         truth = ~self.grid.number
         n[:, truth] = ((self.high - self.low) > 0.5).double()[:, truth] + 1
         for group in self.groups:
@@ -67,8 +67,9 @@ class Parts:
         """All rows (k, D) of a part that can be told."""
         groups = {group.start: group for group in self.groups}
         inside = {d for group in groups.values() for d in range(group.start + 1, group.stop)}
-        first, last = (each[part].tolist() for each in self._find_multiples())
-        own, holds_own = self.reach.origin[self.owner[part]], self._hold_own()[part]
+        first, last = self._find_multiples()
+        own, holds_own = self.reach.origin[self.owner[part]], self._hold_own(first, last)[part]
+        ends = list(zip(first[part].tolist(), last[part].tolist(), strict=True))
         blocks: list[Tensor] = []  # (values, features) of each column
         for d in range(self.low.shape[1]):
             if d in groups:
@@ -78,8 +79,9 @@ class Parts:
             elif d in inside:
                 continue
             elif self.grid.number[d]:
-                multiples = torch.arange(first[d], last[d] + 1, dtype=torch.float64) if first[d] <= last[d] else own[:0]
-                values = self._encode_multiples(multiples, d)
+                lowest, highest = ends[d]
+                n = max(0, int(highest - lowest) + 1)
+                values = self._encode_multiples(lowest + torch.arange(n, dtype=torch.float64), d)
                 blocks.append(torch.cat([values, own[d : d + 1][holds_own[d : d + 1]]]).unsqueeze(1))
             else:
                 blocks.append(torch.stack([self.low[part, d], self.high[part, d]]).unique().unsqueeze(1))
@@ -109,7 +111,7 @@ class Parts:
         """With the ends of numbers at the lowest and highest values that can be told."""
         first, last = self._find_multiples()
         any_left, own = first <= last, self.reach.origin[self.owner]
-        holds_own = self._hold_own()
+        holds_own = self._hold_own(first, last)
         low, high = (self.grid.scales.encode(end * self.grid.step) for end in (first, last))
         low, high = low.masked_fill(~any_left, torch.inf), high.masked_fill(~any_left, -torch.inf)
         low = torch.minimum(low, own.masked_fill(~holds_own, torch.inf))
@@ -125,10 +127,13 @@ class Parts:
         first, last = (self.grid.scales.decode(end) / self.grid.step for end in (low, high))
         return (first - _ROUNDING * (1 + first.abs())).ceil(), (last + _ROUNDING * (1 + last.abs())).floor()
 
-    def _hold_own(self) -> Tensor:
-        """(m, D), whether the person's own value is in a part."""
+    def _hold_own(self, first: Tensor, last: Tensor) -> Tensor:
+        """(m, D), whether the person's own value is in a part and none of its multiples."""
         own = self.reach.origin[self.owner]
-        return (self.low <= own) & (own <= self.high)
+        multiple = self.grid.scales.decode(own) / self.grid.step
+        near = (multiple - multiple.round()).abs() <= _ROUNDING * (1 + multiple.abs())
+        listed = near & (first <= multiple.round()) & (multiple.round() <= last)
+        return (self.low <= own) & (own <= self.high) & ~listed
 
     def _encode_multiples(self, multiples: Tensor, feature: int) -> Tensor:
         """Multiples (k,) of a feature's step as a model sees them."""
@@ -137,7 +142,7 @@ class Parts:
         return self.grid.scales.encode(units)[:, feature]
 
     def _find_cuts(self) -> Tensor:
-        """(m, D), a value between two neighbouring ones that can be told, about in the middle of each number's range."""
+        """(m, D), a value between two neighbouring ones that can be told, about in the middle of a number's range."""
         low, high, middle = (
             self.grid.scales.decode(end) / self.grid.step for end in (self.low, self.high, (self.low + self.high) / 2)
         )

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from countertrain.recourse.explanation import FOUND, NONE, OPEN
 from countertrain.recourse.ladder import Attempt, Ladder
 from countertrain.recourse.proof.bounds import Bounds
 from countertrain.recourse.proof.exact import ask_exactly
@@ -14,17 +16,11 @@ from countertrain.recourse.proof.network import Network
 from countertrain.recourse.proof.parts import Parts
 from countertrain.recourse.reach import Reach
 
-__all__ = ["FOUND", "NONE", "OPEN", "Existence", "Proof", "Prover"]
-
-Existence = Literal["found", "none exists", "not found"]
-FOUND: Existence = "found"
-"""There is an option, and it was checked."""
-NONE: Existence = "none exists"
-"""No row that the person could be told has the decision: proven."""
-OPEN: Existence = "not found"
-"""Neither an option nor a proof was found within the limits."""
+__all__ = ["Proof", "Prover", "name_existence"]
 
 _PARTS = 600  # of one person's reach that are looked at before the question is left open
+_PARTS_A_SECOND = 1000  # about as many are looked at
+_MOST_ASKED = 200  # people, for whom more is done than to look at their reach as a whole
 _LEAF = 128  # rows of a part that are decided on one by one
 _EVERY_ROW = 100_000  # the same for a model of which nothing is known but its decisions
 _AT_ONCE = 128  # parts bounded together
@@ -42,10 +38,9 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class Prover:
-    """Answers whether some row within reach has a decision.
+    """Answers whether some row within reach has a decision, for the first 200 of those who ask; others, if it is easy.
 
-    With `seconds`, what is still open after a fixed number of parts is asked of a mixed-integer program, for as long as
-    that per person.
+    With `seconds`, about as long is spent on each person who is left, and as long again by a mixed-integer program.
     """
 
     ladder: Ladder
@@ -54,9 +49,11 @@ class Prover:
     def __call__(self, reach: Reach, target: Tensor) -> Proof:
         """For people who want the classes `target` (n,)."""
         none, witness = torch.zeros(len(reach), dtype=torch.bool), self.ladder.judge(reach.origin, target)
+        budget = torch.ones(len(reach), dtype=torch.int64)
+        budget[:_MOST_ASKED] = _PARTS + int(_PARTS_A_SECOND * self.seconds)
         for k in target.unique().tolist():
             rows = (target == k).nonzero()[:, 0]
-            mine = self._prove(reach[rows], k)
+            mine = self._prove(reach[rows], k, budget[rows])
             none[rows], witness = mine.none, witness.put(rows, mine.witness)
         return Proof(none, witness)
 
@@ -64,11 +61,11 @@ class Prover:
     def _network(self) -> Network | None:
         return Network.of(self.ladder.model)
 
-    def _prove(self, reach: Reach, target: int) -> Proof:
+    def _prove(self, reach: Reach, target: int, budget: Tensor) -> Proof:
         """For people who all want the same class."""
-        search = _Search(self.ladder, reach, target, self._network)
+        search = _Search(self.ladder, reach, target, self._network, budget)
         search.run()
-        left = (~search.closed).nonzero()[:, 0]
+        left = (~search.closed & (budget > 1)).nonzero()[:, 0]
         if self._network is not None and self.seconds > 0:
             for i in left.tolist():
                 exact = ask_exactly(self._network, self.ladder.grid, reach[[i]], target, seconds=self.seconds)
@@ -81,8 +78,9 @@ class Prover:
 class _Search:
     """Branch and bound for n people: what is left to look at, and what has come of it."""
 
-    def __init__(self, ladder: Ladder, reach: Reach, target: int, network: Network | None) -> None:
+    def __init__(self, ladder: Ladder, reach: Reach, target: int, network: Network | None, budget: Tensor) -> None:
         self.ladder, self.reach, self.target, self.network = ladder, reach, target, network
+        self.budget = budget  # (n,) parts
         self.witness = ladder.judge(reach.origin, torch.full((len(reach),), target))
         self.none = torch.zeros(len(reach), dtype=torch.bool)
         self.spent = torch.zeros(len(reach), dtype=torch.int64)
@@ -104,7 +102,7 @@ class _Search:
                 break
             self.spent += torch.bincount(parts.owner, minlength=len(self.spent))
             parts = Parts.join([self._divide(parts[some], bounds) for some in torch.arange(len(parts)).split(_AT_ONCE)])
-            over = self.spent > _PARTS
+            over = self.spent >= self.budget
             left = torch.zeros_like(over).index_fill(0, parts.owner, True)
             given_up |= over & left
             parts = parts[~(over | self.witness.valid)[parts.owner]]
@@ -148,3 +146,8 @@ class _Search:
         for i in owner[tried.valid].unique().tolist():
             best = cost.masked_fill(owner != i, torch.inf).argmin().unsqueeze(0)
             self.witness = self.witness.put(torch.tensor([i]), tried[best])
+
+
+def name_existence(valid: Tensor, none: Tensor) -> NDArray[np.object_]:
+    """(n,) of `explanation.Existence`, for people who have a valid option, and those for whom `none` exists."""
+    return np.where(valid.numpy(), FOUND, np.where(none.numpy(), NONE, OPEN)).astype(object)
