@@ -1,6 +1,6 @@
 """The search behind recourse, on encoded rows: stronger and stronger means for those not helped yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from countertrain.models.deciding import Committee, as_searchable, logits_of
+from countertrain.recourse.network import Network
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
+from countertrain.recourse.single import Combination
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
 from countertrain.search.losses import predict
@@ -87,6 +89,14 @@ class Ladder:
     def _searchable(self) -> nn.Module | Committee:
         return as_searchable(self.model)
 
+    def climb_cheaply(self, reach: Reach, target: Tensor) -> Attempt:
+        """The cheapest attempt for each person, typical or not: what `climb` finds, and combinations of single changes."""
+        cheap = replace(self, typical=False)
+        found, network = cheap.climb(reach, target), Network.of(self.model)
+        if network is None or not self.sparse:
+            return found
+        return cheap.finish(Combination(cheap, network).improve(found, reach, target), reach, target)
+
     def climb(self, reach: Reach, target: Tensor) -> Attempt:
         """The best attempt for each person; the person's own row where nothing is better."""
         best = self.judge(reach.origin, target)
@@ -97,7 +107,7 @@ class Ladder:
             tried = rung(reach[rows], target[rows], best[rows])
             if self.sparse:
                 tried = self._simplify(tried, reach[rows], target[rows])
-            best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
+            best = best.put(rows, self.choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
         return self._refine(best, reach, target) if self.sparse else best
@@ -170,7 +180,7 @@ class Ladder:
             for n_tried in _REAL_ROWS if len(among) else ():
                 for part in rows.split(max(1, _AT_ONCE // n_tried)):
                     found = self._copy_real(reach[part], target[part], among, n_tried)
-                    best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
+                    best = best.put(part, self.choose_better(best[part], found, reach[part], target[part]))
                 rows = rows[~self.reaches_tau(best[rows])]
                 if not len(rows) or n_tried >= len(among):
                     break
@@ -210,7 +220,7 @@ class Ladder:
         found = price.topk(min(n, len(among)), largest=False)
         return found.values.double(), among[found.indices]
 
-    def _choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
+    def choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the better one.
 
         That is the cheaper one, unless it is farther from real people.

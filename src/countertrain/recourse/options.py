@@ -95,7 +95,7 @@ class _Further:
             FEWEST: self._simplify,
             ANOTHER: self._go_another_way,
             SUREST: lambda rows: self._climb(replace(self.ladder, tau=(1 + self.ladder.tau) / 2), rows),
-            CHEAPEST: lambda rows: self._climb(replace(self.ladder, typical=False), rows),
+            CHEAPEST: lambda rows: self.ladder.climb_cheaply(self.reach[rows], self.target[rows]),
         }
         asking = (self.wanted > 0) & self.open if kind == ANOTHER else self.wanted > 0
         rows = asking.nonzero()[:, 0]

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from countertrain.recourse.proof.network import Network
+from countertrain.recourse.network import Network
 
 __all__ = ["Bounds", "Ceiling"]
 

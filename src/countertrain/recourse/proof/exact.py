@@ -12,13 +12,14 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from countertrain.recourse.proof.bounds import Bounds
-from countertrain.recourse.proof.network import Network
+from countertrain.recourse.network import Network
 from countertrain.recourse.proof.parts import Parts
 from countertrain.recourse.reach import AnswerGrid, Reach
 
 __all__ = ["Answer", "ask_exactly"]
 
 _SLACK = 1e-5  # by which a margin may miss what it must be before a program without solution counts as a proof
+_FEW = 100  # values of a number that are told apart
 _SOLVED, _INFEASIBLE = 0, 2  # what scipy calls it
 
 Floats = NDArray[np.float64]
@@ -130,7 +131,10 @@ class _Solution:
 def _add_features(
     program: _Program, whole: Parts, reach: Reach, grid: AnswerGrid, *, cheapest: bool
 ) -> NDArray[np.int64]:
-    """A variable per feature, one-hot within categories, with what a change costs."""
+    """A variable per feature, one-hot within categories, with what a change costs.
+
+    For the cheapest row, a number with few values is one of those that can be told.
+    """
     low, high, own = (each[0].tolist() for each in (whole.low, whole.high, reach.origin))
     price = grid.weight.tolist() if cheapest else [0.0] * len(low)
     places = []
@@ -141,6 +145,7 @@ def _add_features(
                 way = program.add(0.0, max(high[d] - own[d], own[d] - low[d]), cost=price[d])
                 for sign in (1.0, -1.0):
                     program.require(np.array([way, places[d]]), np.array([1.0, sign]), sign * own[d], np.inf)
+                _add_values(program, places[d], whole.list_values(0, d, _FEW))
         else:  # a level that is left costs what one that is taken does
             sign = 1.0 if own[d] < 0.5 else -1.0
             program.constant += price[d] * own[d]
@@ -149,6 +154,15 @@ def _add_features(
     for group in whole.groups:
         program.require(features[group], np.ones(group.stop - group.start), 1.0, 1.0)
     return features
+
+
+def _add_values(program: _Program, place: int, values: Tensor | None) -> None:
+    """A number is one of its values; anything between its ends where they are too many (None)."""
+    if values is None:
+        return
+    taken = np.array([program.add(0.0, 1.0, whole=True) for _ in values])
+    program.require(taken, np.ones(len(taken)), 1.0, 1.0)
+    program.require(np.append(taken, place), np.append(values.numpy(), -1.0), 0.0, 0.0)
 
 
 def _add_codes(program: _Program, network: Network, whole: Parts, features: NDArray[np.int64]) -> NDArray[np.int64]:

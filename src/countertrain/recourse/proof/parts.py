@@ -87,6 +87,17 @@ class Parts:
                 blocks.append(torch.stack([self.low[part, d], self.high[part, d]]).unique().unsqueeze(1))
         return reduce(_cross, blocks)
 
+    def list_values(self, part: int, number: int, most: int) -> Tensor | None:
+        """The values (k,) of a number in a part that are told to people, those in gaps left out; None beyond `most`."""
+        first, last = (int(each[part, number]) for each in self._find_multiples())
+        if last - first >= most:
+            return None
+        values = self._encode_multiples(first + torch.arange(max(0, last - first + 1), dtype=torch.float64), number)
+        rows = self.reach.origin[self.owner[part]].repeat(len(values), 1)
+        rows[:, number] = values
+        told = self.grid.snap(rows, self.reach[self.owner[part].expand(len(rows))])[:, number]
+        return torch.cat([told, self.reach.origin[self.owner[part], number].unsqueeze(0)]).unique()
+
     def halve(self, column: Tensor) -> "Parts":
         """Each part as two, divided in a table column (m,) of which it holds two values or more."""
         lower_high, upper_low = self.high.clone(), self.low.clone()

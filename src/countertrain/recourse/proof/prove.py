@@ -12,7 +12,7 @@ from countertrain.recourse.explanation import FOUND, NONE, OPEN
 from countertrain.recourse.ladder import Attempt, Ladder
 from countertrain.recourse.proof.bounds import Bounds
 from countertrain.recourse.proof.exact import ask_exactly
-from countertrain.recourse.proof.network import Network
+from countertrain.recourse.network import Network
 from countertrain.recourse.proof.parts import Parts
 from countertrain.recourse.reach import Reach
 
