@@ -1,4 +1,4 @@
-"""`python -m benchmarks.cheapest`, from a clone: is what is recommended the cheapest that there is?
+"""`python -m benchmarks.cheapest`, from a clone: whether what is recommended is the cheapest that there is.
 
 Three comparisons, on real tables: with the best change of any one column, by brute force; with further options; and, on
 a network small enough to be solved exactly, of the kind "cheapest" with the exact optimum.
@@ -21,9 +21,9 @@ from countertrain.cli.console import console, frame_table
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.recourse.defaults import N_STEPS
 from countertrain.recourse.ladder import Attempt, Ladder
+from countertrain.recourse.network import Network
 from countertrain.recourse.options import find_options
 from countertrain.recourse.proof.exact import ask_exactly
-from countertrain.recourse.network import Network
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
 

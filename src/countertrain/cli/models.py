@@ -83,6 +83,10 @@ def explain(
     certainty: Annotated[
         float | None, typer.Option(help="Share of the advice that is to hold by independent models, instead of --tau.")
     ] = None,
+    prove: Annotated[
+        float,
+        typer.Option(help="Seconds to spend on each person for whom it stays open whether any way exists.", min=0),
+    ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
     """What each person could change for another decision; the first few on the screen, all of them into a file."""
@@ -97,7 +101,7 @@ def explain(
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
     if certainty is not None:
         tau = _find_tau(run, certainty, target, tau)
-    found = explain(run.decider, people, target, options=n_options, immutable=fixed, tau=tau)
+    found = explain(run.decider, people, target, options=n_options, immutable=fixed, tau=tau, prove=prove)
     numbered = [replace(explanation, row=number) for number, explanation in zip(row or count(), found, strict=False)]
     console.print("\n".join(one.summary() for one in numbered[:_SHOWN]), soft_wrap=True, markup=False)
     if len(found) > _SHOWN:

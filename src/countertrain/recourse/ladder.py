@@ -90,7 +90,7 @@ class Ladder:
         return as_searchable(self.model)
 
     def climb_cheaply(self, reach: Reach, target: Tensor) -> Attempt:
-        """The cheapest attempt for each person, typical or not: what `climb` finds, and combinations of single changes."""
+        """The cheapest attempt for each person, typical or not: from `climb`, or of single changes combined."""
         cheap = replace(self, typical=False)
         found, network = cheap.climb(reach, target), Network.of(self.model)
         if network is None or not self.sparse:

@@ -38,7 +38,9 @@ class _Choices:
     @classmethod
     def of(cls, grid: AnswerGrid) -> Self:
         """All levels, and values of numbers spread over their domain, as they can be told."""
-        column, feature, value = [], [], []
+        column: list[int] = []
+        feature: list[int] = []
+        value: list[float] = []
         shares = torch.linspace(0, 1, _VALUES, dtype=torch.float64).unsqueeze(1)
         spread = grid.scales.leave_gaps(grid.lower + shares * (grid.upper - grid.lower))  # (_VALUES, D)
         told = grid.scales.encode(grid.to_units(spread))

@@ -11,8 +11,8 @@ from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 from torch import Tensor
 
-from countertrain.recourse.proof.bounds import Bounds
 from countertrain.recourse.network import Network
+from countertrain.recourse.proof.bounds import Bounds
 from countertrain.recourse.proof.parts import Parts
 from countertrain.recourse.reach import AnswerGrid, Reach
 

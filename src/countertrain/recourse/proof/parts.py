@@ -96,7 +96,8 @@ class Parts:
         rows = self.reach.origin[self.owner[part]].repeat(len(values), 1)
         rows[:, number] = values
         told = self.grid.snap(rows, self.reach[self.owner[part].expand(len(rows))])[:, number]
-        return torch.cat([told, self.reach.origin[self.owner[part], number].unsqueeze(0)]).unique()
+        own = self.reach.origin[self.owner[part], number].unsqueeze(0)
+        return torch.cat([told, own]).sort().values.unique_consecutive()
 
     def halve(self, column: Tensor) -> "Parts":
         """Each part as two, divided in a table column (m,) of which it holds two values or more."""

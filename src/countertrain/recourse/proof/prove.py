@@ -10,9 +10,9 @@ from torch import Tensor
 
 from countertrain.recourse.explanation import FOUND, NONE, OPEN
 from countertrain.recourse.ladder import Attempt, Ladder
+from countertrain.recourse.network import Network
 from countertrain.recourse.proof.bounds import Bounds
 from countertrain.recourse.proof.exact import ask_exactly
-from countertrain.recourse.network import Network
 from countertrain.recourse.proof.parts import Parts
 from countertrain.recourse.reach import Reach
 
