@@ -287,6 +287,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         certainty: float | None = None,
         sparse: bool = True,
         against_evidence: bool = False,
+        prove: bool | float = True,
         seed: int = 0,
     ) -> "Recourse":
         """What each row could change to be decided as `target`; left out, as people want by `target` of the classifier.
@@ -298,6 +299,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         that decision, or give it the probability `tau`. For this call, further columns may be held fixed and values
         limited: `ranges={"income": (None, 50_000)}`; `against_evidence` lets columns go the way that the training rows
         speak against.
+
+        Where no way is found, `existence` says whether that is proven; `prove=60` spends about a minute more on each
+        person for whom it stays open, `prove=False` does not ask.
 
         `certainty` asks for advice that holds: of such advice to people who were held out in training, so large a share
         is accepted by independent models, too (some seconds the first time).
@@ -319,6 +323,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             n_steps=n_steps,
             sparse=sparse,
             against_evidence=against_evidence,
+            prove=prove,
             seed=seed,
         )
 

@@ -32,6 +32,7 @@ def small() -> Recourse:
         target=np.array(["yes", "yes"]),
         probability=np.array([0.25, 0.125]),
         note=np.array([None, None], dtype=object),
+        existence=np.array(["found", "none exists"], dtype=object),
         table=OptionTable(
             row=np.array([0, 0, 1]),
             kind=np.array(["recommended", "surest", "recommended"], dtype=object),

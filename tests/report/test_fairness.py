@@ -104,11 +104,14 @@ def outcomes(n: int, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     accepted = rng.random(n) < 0.5
     n_rejected = int((~accepted).sum())
-    return fairness.tabulate_people(accepted, rng.random(n_rejected) < 0.9, rng.gamma(16, 1 / 8, n_rejected))
+    valid = rng.random(n_rejected) < 0.9
+    return fairness.tabulate_people(accepted, valid, np.zeros_like(valid), rng.gamma(16, 1 / 8, n_rejected))
 
 
 def test_people_count_only_where_they_should() -> None:
-    found = fairness.tabulate_people(np.array([True, False, False]), np.array([True, False]), np.array([1.5, 9.0]))
+    accepted, valid, fixed = np.array([True, False, False]), np.array([True, False]), np.array([False, True])
+    found = fairness.tabulate_people(accepted, valid, fixed, np.array([1.5, 9.0]))
+    assert found["fixed"].dropna().to_dict() == {1: 0, 2: 1}
     assert found["accepted"].tolist() == [1, 0, 0]
     assert found["valid"].dropna().to_dict() == {1: 1, 2: 0}
     assert found["cost"].dropna().to_dict() == {1: 1.5}
@@ -130,6 +133,19 @@ def test_a_planted_group_is_found_and_others_are_not() -> None:
         assert found.mine.mean == pytest.approx(worse.loc[other, measure].mean())
         assert found.others.mean == pytest.approx(worse.loc[~other, measure].mean())
         assert found.mine.differs_from(found.others)
+
+
+def test_a_group_of_whom_more_are_fixed_is_found_and_counted() -> None:
+    frame, people = table(), outcomes(N)
+    other = frame["sex"] == "m"
+    people.loc[other & (people["valid"] == 0), "fixed"] = 1.0
+    grouping = fairness.compare_groups("sex", frame["sex"], people, Schema.infer(frame))
+    (found,) = grouping.disparities
+    assert (found.group, found.measure) == ("m", "fixed")
+    counts = {group.name: (group.n_stuck, group.n_fixed) for group in grouping.groups}
+    stuck = {name: int((people["valid"][frame["sex"] == name] == 0).sum()) for name in ("f", "m")}
+    assert counts == {"f": (stuck["f"], 0), "m": (stuck["m"], stuck["m"])}
+    assert stuck["m"] > 0
 
 
 def test_a_small_or_uncertain_difference_is_no_warning() -> None:

@@ -91,6 +91,10 @@ def explain(
     ] = None,
     against_evidence: options.AgainstEvidence = False,
     reasons: options.Reasons = None,
+    prove: Annotated[
+        float,
+        typer.Option(help="Seconds to spend on each person for whom it stays open whether any way exists.", min=0),
+    ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="CSV or JSON file with all of it.")] = None,
 ) -> None:
     """What each person could change for the decision wanted; the first few on the screen, all of them into a file.
@@ -119,6 +123,7 @@ def explain(
         immutable=fixed,
         tau=tau,
         against_evidence=against_evidence,
+        prove=prove,
     )
     numbered = [replace(explanation, row=number) for number, explanation in zip(numbers, found, strict=True)]
     why = [] if reasons is None else [*found.reasons(options.find_codes(reasons))]

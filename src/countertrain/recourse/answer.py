@@ -65,6 +65,7 @@ class Recourse(Sequence[Explanation]):
     target: NDArray[Any]  # (n,) class labels
     probability: NDArray[np.float64]  # (n,)
     note: NDArray[np.object_]  # (n,) of str or None
+    existence: NDArray[np.object_]  # (n,) of `Existence`
     table: OptionTable
     examples: pd.DataFrame
     """Real rows, which the options name as their nearest."""
@@ -90,6 +91,7 @@ class Recourse(Sequence[Explanation]):
             target=_stack([part.target for part in parts]),
             probability=_stack([part.probability for part in parts]),
             note=_stack([part.note for part in parts]),
+            existence=_stack([part.existence for part in parts]),
             table=OptionTable(
                 **{f.name: _stack([getattr(table, f.name) for table in tables]) for f in fields(OptionTable)}
             ),
@@ -119,6 +121,7 @@ class Recourse(Sequence[Explanation]):
             options=tuple(self._make_option(i, row) for i in range(first, last)),
             note=self.note[row],
             needed=self.needed.get(plain(self.target[row])),
+            existence=self.existence[row],
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -139,6 +142,7 @@ class Recourse(Sequence[Explanation]):
             "n_changed": (table.costs > 0).sum(1),
             "plausibility_distance": table.distance,
             "plausibility_percentile": table.percentile,
+            "existence": self.existence[row],
             "reason": table.reason,
         }
         sides = [pd.DataFrame({f"{n}_" if n in known else n: v for n, v in side.items()}) for side in (before, after)]
@@ -190,6 +194,7 @@ class Recourse(Sequence[Explanation]):
             target=self.target[rows],
             probability=self.probability[rows],
             note=self.note[rows],
+            existence=self.existence[rows],
             table=self.table.take(options, np.repeat(np.arange(len(rows)), last - first)),
             grounds=None if self.grounds is None else self.grounds.take(rows),
         )

@@ -1,11 +1,19 @@
 """One person's decision and the options for another one, in the person's own units and categories."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from countertrain.recourse.rendering import as_html, as_text, name_places
 
-__all__ = ["Change", "Explanation", "Option"]
+__all__ = ["FOUND", "NONE", "OPEN", "Change", "Existence", "Explanation", "Option"]
+
+Existence = Literal["found", "none exists", "not found"]
+FOUND: Existence = "found"
+"""There is a valid option."""
+NONE: Existence = "none exists"
+"""No row that the person could be told within what may change is decided as wanted: proven, for this model."""
+OPEN: Existence = "not found"
+"""Neither an option nor a proof was found within the limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,10 @@ class Explanation:
     """Given where there are fewer options than were asked for."""
     needed: float | None = None
     """The probability that the target class needs to be decided for, where a threshold is set."""
+    existence: Existence = FOUND
+    """Whether there is a valid option: "found", "none exists" (proven for this model and all that may change), or "not
+    found" within the limits.
+    """
 
     def summary(self) -> str:
         """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
@@ -99,7 +111,12 @@ class Explanation:
         for i, option in enumerate(self.options, 1):
             title = f"option {i}" if len(self.options) == 1 else f"option {i}, {option.kind}"
             lines += [f"  {line}" for line in f"{title}: {option.summary(self.target)}".splitlines()]
-        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+        return "\n".join([*lines, *(f"  {remark}" for remark in (self.verdict, self.note) if remark)])
+
+    @property
+    def verdict(self) -> str | None:
+        """That no option exists, where that is proven."""
+        return f"proven: no change that is allowed leads to {self.target}" if self.existence == NONE else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that `json.dumps` takes as they are."""

@@ -1,6 +1,6 @@
 """The search behind recourse, on encoded rows: stronger and stronger means for those not helped yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -10,8 +10,10 @@ from torch.nn import functional
 from countertrain.models.deciding import Committee, as_searchable
 from countertrain.models.frozen import Frozen
 from countertrain.recourse.attempt import Attempt, Least, choose
+from countertrain.recourse.network import Network
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
+from countertrain.recourse.single import Combination
 from countertrain.recourse.threshold import Threshold, decide
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
@@ -78,6 +80,14 @@ class Ladder:
     def _searchable(self) -> nn.Module | Committee:
         return as_searchable(self.model)
 
+    def climb_cheaply(self, reach: Reach, target: Tensor) -> Attempt:
+        """The cheapest attempt for each person, typical or not: from `climb`, or of single changes combined."""
+        cheap = replace(self, typical=False)
+        found, network = cheap.climb(reach, target), Network.of(self.model)
+        if network is None or not self.sparse:
+            return found
+        return cheap.finish(Combination(cheap, network).improve(found, reach, target), reach, target)
+
     def climb(self, reach: Reach, target: Tensor) -> Attempt:
         """The best attempt for each person; the person's own row where nothing is better."""
         reach = self.grid.mark(reach)
@@ -89,10 +99,14 @@ class Ladder:
             tried = rung(reach[rows], target[rows], best[rows])
             if self.sparse:
                 tried = self._simplify(tried, reach[rows], target[rows])
-            best = best.put(rows, self._choose_better(best[rows], tried, reach[rows], target[rows]))
+            best = best.put(rows, self.choose_better(best[rows], tried, reach[rows], target[rows]))
             if rung == self._follow_real_rows:
                 rows = rows[~self.reaches_tau(best[rows])]
         return self.judge(self._refine(best, reach, target).x, target) if self.sparse else best
+
+    def finish(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
+        """Attempts that came from elsewhere, made simpler as those of the ladder are."""
+        return self._refine(self._simplify(found, reach, target), reach, target) if self.sparse else found
 
     def judge(self, x: Tensor, target: Tensor) -> Attempt:
         """What the model says of rows x (n, D)."""
@@ -158,7 +172,7 @@ class Ladder:
             for n_tried in _REAL_ROWS if len(among) else ():
                 for part in rows.split(_PEOPLE):
                     found = self._copy_real(reach[part], target[part], among, n_tried)
-                    best = best.put(part, self._choose_better(best[part], found, reach[part], target[part]))
+                    best = best.put(part, self.choose_better(best[part], found, reach[part], target[part]))
                 rows = rows[~self.reaches_tau(best[rows])]
                 if not len(rows) or n_tried >= len(among):
                     break
@@ -256,7 +270,7 @@ class Ladder:
             price = price + _ATYPICAL * (kept / self.reference.typical[k] - 1).clamp(min=0)
         return among[price.topk(min(n, len(among)), largest=False).indices]
 
-    def _choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
+    def choose_better(self, one: Attempt, other: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Of two attempts for each person the one that is valid, or nearer to tau; of two that reach it the better one.
 
         That is the cheaper one, unless it is farther from real people.

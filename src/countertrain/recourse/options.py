@@ -8,6 +8,7 @@ from torch import Tensor
 
 from countertrain.recourse.attempt import Attempt
 from countertrain.recourse.ladder import Ladder
+from countertrain.recourse.proof import Prover
 from countertrain.recourse.reach import Reach
 
 __all__ = ["ANOTHER", "CHEAPEST", "FEWEST", "RECOMMENDED", "SUREST", "Options", "find_options"]
@@ -36,20 +37,37 @@ class Options:
     attempt: Attempt
 
 
-def find_options(ladder: Ladder, reach: Reach, target: Tensor, most: Tensor) -> list[Options]:
+def find_options(
+    ladder: Ladder, reach: Reach, target: Tensor, most: Tensor, prover: Prover | None = None
+) -> tuple[list[Options], Tensor]:
     """Up to `most` (n,) options per person, of which no two are the same; the first is the one to recommend.
 
-    Who has the decision already, or cannot get it, gets that one only.
+    Who has the decision already, or cannot get it, gets that one only. With a prover also for whom (n,) none exists.
     """
     found = ladder.judge(reach.origin, target)
     rows = (~found.valid).nonzero()[:, 0]
     first = found.put(rows, ladder.climb(reach[rows], target[rows]))
+    first, none = _settle(ladder, prover, first, reach, target)
     options = [Options(RECOMMENDED, torch.arange(len(found.x)), first)]
     asking = (first.valid & ~found.valid & (most > 1)).nonzero()[:, 0]
     if not len(asking):
-        return options
+        return options, none
     further = _Further(ladder, reach[asking], target[asking], most[asking] - 1, first[asking])
-    return options + [replace(more, rows=asking[more.rows]) for more in further.search()]
+    return options + [replace(more, rows=asking[more.rows]) for more in further.search()], none
+
+
+def _settle(
+    ladder: Ladder, prover: Prover | None, first: Attempt, reach: Reach, target: Tensor
+) -> tuple[Attempt, Tensor]:
+    """Whether none exists (n,) for people without a valid option; one for whom the proof has come upon one."""
+    none = torch.zeros(len(first.x), dtype=torch.bool)
+    rows = (~first.valid).nonzero()[:, 0]
+    if prover is None or not len(rows):
+        return first, none
+    proof = prover(reach[rows], target[rows])
+    none[rows] = proof.none
+    new = proof.witness.valid.nonzero()[:, 0]
+    return first.put(rows[new], ladder.finish(proof.witness[new], reach[rows[new]], target[rows[new]])), none
 
 
 class _Further:
@@ -78,7 +96,7 @@ class _Further:
             FEWEST: self._simplify,
             ANOTHER: self._go_another_way,
             SUREST: lambda rows: self._climb(replace(self.ladder, tau=(1 + self.ladder.tau) / 2), rows),
-            CHEAPEST: lambda rows: self._climb(replace(self.ladder, typical=False), rows),
+            CHEAPEST: lambda rows: self.ladder.climb_cheaply(self.reach[rows], self.target[rows]),
         }
         asking = (self.wanted > 0) & self.open if kind == ANOTHER else self.wanted > 0
         rows = asking.nonzero()[:, 0]

@@ -27,8 +27,12 @@ def give_reasons(
     blocked: Mapping[int, str | None],
     limited: Mapping[int, str | None],
     ladder: Ladder,
+    none: NDArray[np.bool_],
 ) -> NDArray[np.object_]:
-    """Why each option (m,) is not valid, short of tau or without a change; None where it is as asked."""
+    """Why each option (m,) is not valid, short of tau or without a change; None where it is as asked.
+
+    `none` says for whom (n,) there is proof that no valid one exists.
+    """
     reasons = np.full(len(options.row), None, dtype=object)
     for i in np.flatnonzero(~options.mature | ~options.costs.any(1)):
         row, p = int(options.row[i]), options.probability[i]
@@ -43,7 +47,10 @@ def give_reasons(
             )
             reasons[i] = f"{how} at probability {p:.3f}, short of {ladder.tau:g}"
         else:
-            cause = blocked.get(row) or f"no counterfactual found within {ladder.n_steps} steps"
+            missed = (
+                "no counterfactual exists" if none[row] else f"no counterfactual found within {ladder.n_steps} steps"
+            )
+            cause = blocked.get(row) or missed
             unasked = "" if row in blocked else f" (which constraint blocks was tried for {len(blocked)} others only)"
             reasons[i] = f"{cause}{unasked}; this is the closest attempt"
     return reasons

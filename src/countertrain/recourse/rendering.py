@@ -68,7 +68,7 @@ def _render_table(explanation: "Explanation", *, unfold: bool) -> str:
         rows.append(_render_row(name + units.get(name, ""), [as_text(value) for value in values], changed))
     rows += [_render_row(title, cells) for title, cells in _list_outcomes(explanation) if any(cells)]
     title = f"Row {explanation.row}: {explanation.decision} \N{RIGHTWARDS ARROW} {explanation.target}"
-    note = f"<p>{escape(explanation.note)}</p>" if explanation.note else ""
+    note = "".join(f"<p>{escape(remark)}</p>" for remark in (explanation.verdict, explanation.note) if remark)
     return (
         f"<details{' open' if unfold else ''}><summary>{escape(title)}</summary>"
         f'<table style="border-collapse:collapse;color:inherit">{"".join(rows)}</table>{note}</details>'

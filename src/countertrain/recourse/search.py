@@ -17,6 +17,7 @@ from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU, TAU_RANGE, TAU
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.options import Options, find_options
 from countertrain.recourse.principal import Grounds
+from countertrain.recourse.proof import Prover, name_existence
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.reasons import find_blocking, find_limiting, give_reasons, note_shortages
 from countertrain.recourse.reference import Plausibility, Reference
@@ -46,6 +47,7 @@ def explain(
     n_steps: int = N_STEPS,
     sparse: bool = True,
     against_evidence: bool = False,
+    prove: bool | float = True,
     seed: int = 0,
 ) -> Recourse:
     """What each row could change for the decision `target`: a class, or one per row.
@@ -56,11 +58,13 @@ def explain(
     schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it is of most
     real people who have that decision. `n_steps` is the most that each of two gradient searches may take to get there.
     With `sparse`, every change that is not needed is undone. With `against_evidence`, a column may also go the way that
-    the training rows speak against. `seed` draws the real rows that options are compared with.
+    the training rows speak against. Where nothing is found, `Explanation.existence` says if anything exists: `prove=60`
+    spends about a minute more on each person for whom that stays open, False does not ask. `seed` draws the real rows
+    that options are compared with.
     """
     search = RecourseSearch.of(replace(decider, evidence=None) if against_evidence else decider, seed=seed)
     request = search.request(rows, target, immutable=immutable, ranges=ranges)
-    return search([request], options=options, tau=tau, n_steps=n_steps, sparse=sparse)[0]
+    return search([request], options=options, tau=tau, n_steps=n_steps, sparse=sparse, prove=prove)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,12 +155,14 @@ class RecourseSearch:
         tau: float | None = None,
         n_steps: int = N_STEPS,
         sparse: bool = True,
+        prove: bool | float = True,
     ) -> list[Recourse]:
         """Recourse for each request; all their rows are searched together. `options` may be one number per row."""
         wrong = {
             f"options must be at least 1; got {options}": np.min(options, initial=1) < 1,
             f"n_steps must be at least 0; got {n_steps}": n_steps < 0,
             f"tau must lie strictly between 0 and 1; got {tau or 0:g}": tau is not None and not 0 < tau < 1,
+            f"prove must be True, False or a number of seconds; got {prove}": not 0 <= prove < np.inf,
         }
         if any(wrong.values()):
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
@@ -180,6 +186,7 @@ class RecourseSearch:
                     target[rows],
                     reach[rows],
                     asked[rows],
+                    prove,
                 )
                 for rows in parts
             ]
@@ -212,11 +219,18 @@ class RecourseSearch:
         return tau if threshold is None or not len(target) else max(tau, threshold.needed(int(target[0])))
 
     def _search_part(
-        self, ladder: Ladder, frame: pd.DataFrame, target: Tensor, reach: Reach, asked: Tensor
+        self,
+        ladder: Ladder,
+        frame: pd.DataFrame,
+        target: Tensor,
+        reach: Reach,
+        asked: Tensor,
+        prove: bool | float,
     ) -> Recourse:
         """Recourse for as many rows as are searched at once."""
         encoder, classes = self.decider.encoder, pd.Index(self.decider.classes).to_numpy()
-        found = find_options(ladder, reach, target, asked)
+        prover = Prover(ladder, seconds=0.0 if prove is True else float(prove)) if prove is not False else None
+        found, none = find_options(ladder, reach, target, asked, prover)
         table = self._tabulate(ladder, frame, target, reach, found)
         columns = self.decider.list_columns(int(target[0]) if len(target) else 0)  # all want the same
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
@@ -236,7 +250,8 @@ class RecourseSearch:
             target=labels,
             probability=ladder.judge(reach.origin, target).probability.numpy(),
             note=note_shortages(table, asked.numpy()),
-            table=replace(table, reason=give_reasons(table, labels, blocked, limited, ladder)),
+            existence=name_existence(found[0].attempt.valid, none),
+            table=replace(table, reason=give_reasons(table, labels, blocked, limited, ladder, none.numpy())),
             examples=self.examples,
             units={column.name: getattr(column, "unit", None) for column in columns},
             ranks=encoder.ranks,

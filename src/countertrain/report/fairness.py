@@ -38,8 +38,9 @@ ENOUGH = 20
 _BANDS, _MOST_GROUPS, _RESAMPLES = 4, 30, 1000
 
 Floats = NDArray[np.float64]
-Measure = Literal["accepted", "valid", "cost"]
-"""Of people: accepted by the model; of those rejected: helped by recourse; of those helped: its cost."""
+Measure = Literal["accepted", "valid", "fixed", "cost"]
+"""Of people: accepted by the model; of those rejected: helped by recourse, or proven that nothing they may change would
+do (fixed); of those helped: its cost."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,16 @@ def _rank(values: Floats, *, pct: bool = False) -> Floats:
     return np.asarray(pd.Series(values).rank(pct=pct), dtype=np.float64)
 
 
-def tabulate_people(accepted: NDArray[np.bool_], valid: NDArray[np.bool_], cost: Floats) -> pd.DataFrame:
+def tabulate_people(
+    accepted: NDArray[np.bool_], valid: NDArray[np.bool_], fixed: NDArray[np.bool_], cost: Floats
+) -> pd.DataFrame:
     """A row for each person, a column for each `Measure`, NaN for those who do not count in it.
 
-    Validity and cost of recourse are given only for those who are not accepted, in the same order.
+    Validity and cost of recourse, and who is fixed, are given only for those who are not accepted, in the same order.
     """
-    found = pd.DataFrame({"accepted": accepted.astype(float), "valid": np.nan, "cost": np.nan})
+    found = pd.DataFrame({"accepted": accepted.astype(float), "valid": np.nan, "fixed": np.nan, "cost": np.nan})
     found.loc[~accepted, "valid"] = valid.astype(float)
+    found.loc[~accepted, "fixed"] = fixed.astype(float)
     found.loc[~accepted, "cost"] = np.where(valid, cost, np.nan)
     return found
 
@@ -159,7 +163,11 @@ class GroupOutcome:
     n_rejected: int
     accepted: Estimate | None
     valid: Estimate | None
+    fixed: Estimate | None
     cost: Estimate | None
+    n_stuck: int = 0
+    """Rejected people for whom no option was found, and those of them for whom none exists: proven."""
+    n_fixed: int = 0
 
 
 @dataclass(frozen=True)
@@ -193,7 +201,10 @@ def compare_groups(
         inside = place == i
         mine, others = (_estimate_all(outcomes[rows], rng) for rows in (inside, ~inside))
         n_rejected = int((outcomes["accepted"][inside] == 0).sum())
-        groups.append(GroupOutcome(name, int(inside.sum()), n_rejected, **mine))
+        stuck, fixed = (
+            int((outcomes[column][inside] == value).sum()) for column, value in (("valid", 0), ("fixed", 1))
+        )
+        groups.append(GroupOutcome(name, int(inside.sum()), n_rejected, **mine, n_stuck=stuck, n_fixed=fixed))
         disparities += _find_disparities(name, mine, others)
     return Grouping(column, tuple(groups), tuple(disparities))
 
@@ -244,11 +255,11 @@ def _estimate(values: Floats, rng: np.random.Generator) -> Estimate | None:
 def _find_disparities(
     name: str, mine: dict[str, Estimate | None], others: dict[str, Estimate | None]
 ) -> Iterator[Disparity]:
-    measures: Sequence[Measure] = ("accepted", "valid", "cost")
+    measures: Sequence[Measure] = ("accepted", "valid", "fixed", "cost")
     for measure in measures:
         here, there = mine[measure], others[measure]
         if here is None or there is None or not here.differs_from(there):
             continue
-        worse, better = (here.mean, there.mean) if measure == "cost" else (there.mean, here.mean)
+        worse, better = (here.mean, there.mean) if measure in ("fixed", "cost") else (there.mean, here.mean)
         if worse > RATIO * better:
             yield Disparity(name, measure, here, there)

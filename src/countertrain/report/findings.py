@@ -166,7 +166,9 @@ def _judge_recourse(e: Evidence) -> Iterator[Finding]:
     share = float(helped.mean())
     light: Light = "good" if share >= HELPED[0] else "look" if share >= HELPED[1] else "warn"
     text = f"{percent(share)} of the {len(helped):,} rejected people can be shown a change that leads to {e.wanted}"
-    rest = "." if share == 1 else f"; {int((helped == 0).sum()):,} cannot."
+    stuck, fixed = int((helped == 0).sum()), int((e.people["fixed"] == 1).sum())
+    proven = f" It is proven for {fixed:,} of them that no change that is allowed would do." if fixed else ""
+    rest = "." if share == 1 else f"; {stuck:,} cannot.{proven}"
     yield Finding(light, text + rest, "recourse")
 
 
@@ -220,6 +222,11 @@ def _judge_groups(e: Evidence) -> Iterator[Finding]:
             who = f"{grouping.column} = {d.group}"
             if d.measure == "cost":
                 text = f"Recourse costs more for {who}: {d.mine.mean:.2f} on average, others {d.others.mean:.2f}."
+            elif d.measure == "fixed":
+                text = (
+                    f"Whatever they change, more people cannot get {e.wanted} among {who}: {percent(d.mine.mean)} of "
+                    f"those rejected, {percent(d.others.mean)} of others."
+                )
             elif d.measure == "valid":
                 text = (
                     f"Recourse is found less often for {who}: for {percent(d.mine.mean)} of those rejected, for "

@@ -19,6 +19,7 @@ from countertrain.files import write_text
 from countertrain.judge import Verdict, judge
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
+from countertrain.recourse.explanation import NONE
 from countertrain.recourse.rendering import as_text
 from countertrain.recourse.search import explain
 from countertrain.report import audit, fairness
@@ -139,7 +140,8 @@ def _gather_evidence(
     wanted = len(classes) - 1 if target is None else find_class(target, classes)
     accepted = decider.decide(sample.x).numpy() == wanted
     recourse = explain(decider, sample.frame[~accepted], classes[wanted], seed=seed)
-    people = fairness.tabulate_people(accepted, recourse.table.valid, recourse.table.costs.sum(1))
+    fixed = recourse.existence == NONE
+    people = fairness.tabulate_people(accepted, recourse.table.valid, fixed, recourse.table.costs.sum(1))
     return Evidence(
         classes=tuple(as_text(label) for label in classes),
         target=wanted,

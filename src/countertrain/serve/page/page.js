@@ -359,7 +359,8 @@ async function showAnswer(answer) {
   byId("results").classList.remove("old");
   byId("stale").hidden = true;
   byId("results-title").textContent = `From ${quote(answer.decision)} to ${quote(answer.target)}`;
-  byId("status").textContent = n === 0 ? "No way was found." : n === 1 ? "One way was found." : `${n} ways were found.`;
+  const none = answer.existence === "none exists" ? "There is no way: that is proven for all that may change." : "No way was found.";
+  byId("status").textContent = n === 0 ? none : n === 1 ? "One way was found." : `${n} ways were found.`;
   byId("options").replaceChildren(...answer.options.map((option, i) => makeOptionCard(option, i + 1, answer)));
   byId("cost").textContent = `Cost adds up the changes: ${state.form.cost[chosenModel()]}.`;
   if (answer.note && n) byId("status").textContent += " No other way worth telling was found.";
