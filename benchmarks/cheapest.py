@@ -19,8 +19,8 @@ from benchmarks.advice_tables import TABLES
 from countertrain.cli.app import run
 from countertrain.cli.console import console, frame_table
 from countertrain.estimator import CounterfactualClassifier
-from countertrain.recourse.defaults import N_STEPS
 from countertrain.recourse.attempt import Attempt
+from countertrain.recourse.defaults import N_STEPS
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.network import Network
 from countertrain.recourse.options import find_options

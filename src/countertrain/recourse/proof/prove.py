@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from countertrain.recourse.attempt import Attempt
 from countertrain.recourse.explanation import FOUND, NONE, OPEN
 from countertrain.recourse.ladder import Ladder
-from countertrain.recourse.attempt import Attempt
 from countertrain.recourse.network import Network
 from countertrain.recourse.proof.bounds import Bounds
 from countertrain.recourse.proof.exact import ask_exactly
