@@ -1,7 +1,7 @@
 """Whether anything within reach leads to a decision at all: branch and bound, people together, to the last row."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -76,11 +76,10 @@ class Prover:
         search = _Search(self.ladder, reach, target, self._network, budget, margin)
         search.run()
         left = (~search.closed & (budget > 1)).nonzero()[:, 0]
+        grid = replace(self.ladder.grid, keeper=None)
         if self._network is not None and self.seconds > 0:
             for i in left.tolist():
-                exact = ask_exactly(
-                    self._network, self.ladder.grid, reach[[i]], target, seconds=self.seconds, margin=margin
-                )
+                exact = ask_exactly(self._network, grid, reach[[i]], target, seconds=self.seconds, margin=margin)
                 search.none[i] = exact.impossible
                 if exact.x is not None:
                     search.try_rows(torch.tensor([i]), exact.x.unsqueeze(0))
@@ -107,7 +106,8 @@ class _Search:
 
     def run(self) -> None:
         """Look at part after part of each person's reach until the person has an option, no part or no budget."""
-        parts = Parts.whole(self.ladder.grid, self.reach)
+        # rules only forbid: where nothing without them leads to the decision, nothing with them does
+        parts = Parts.whole(replace(self.ladder.grid, keeper=None), self.reach)
         given_up = torch.zeros(len(self.reach), dtype=torch.bool)
         bounds = None if self.network is None else Bounds(self.network, parts.groups)
         while len(parts):
