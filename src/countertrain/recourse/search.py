@@ -188,7 +188,10 @@ class RecourseSearch:
         table = self._tabulate(ladder, frame, target, reach, found)
         columns = encoder.schema.columns
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(encoder.constraints(), reach.origin))
+        first, allowed = (
+            found[0].attempt,
+            self.keep_unknown(frame, self.find_reach(encoder.constraints(), reach.origin)),
+        )
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
             dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
