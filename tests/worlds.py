@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ class World:
 def near(a: float, b: float, step: float) -> bool:
     """Whether one number is the other rounded to its step."""
     return abs(a - b) <= step * 0.5000001 + 1e-9 * abs(b)
+
+
+def exact(number: float) -> Fraction:
+    """The number that its decimals say: 9.6063 - 2 is 7.6063, which floating point numbers do not know."""
+    return Fraction(repr(float(number)))
 
 
 @st.composite
@@ -115,8 +121,8 @@ def orders(draw: st.DrawFn) -> World:
         return dict(zip(("role", "firm", "work"), drawn.T, strict=True))
 
     def keeps(before: Row, after: Row) -> bool:
-        first = after["role"] < after["firm"] if strict else after["role"] <= after["firm"]
-        return bool(first and after["firm"] <= after["work"] - gap)
+        role, firm, work = (exact(after[name]) for name in _YEARS)
+        return (role < firm if strict else role <= firm) and firm + gap <= work
 
     ways = [draw(st.sampled_from(["both", "both", "increase", "none"])) for _ in range(3)]
     columns: list[Column] = [Numeric(name=n, step=step, mutability=w) for n, w in zip(_YEARS, ways, strict=True)]
@@ -142,7 +148,7 @@ def sums(draw: st.DrawFn) -> World:
         }
 
     def keeps(before: Row, after: Row) -> bool:
-        return bool(after["bonds"] + factor * after["cash"] <= after["limit"] + 1e-9)
+        return exact(after["bonds"]) + exact(factor) * exact(after["cash"]) <= exact(after["limit"])
 
     columns: list[Column] = [Numeric(name=name, step=0.01, lower=0, upper=1) for name in ("bonds", "cash")]
     columns.append(
