@@ -87,6 +87,7 @@ def test_a_summary_has_a_line_for_each_change_and_says_what_is_left_out(small: R
         "row 1: no (yes has probability 0.12)",
         "  option 1: yes is not reached: it has probability 0.12, cost 0.00",
         f"    blocked by {EVIL}",
+        "  proven: no change that is allowed leads to yes",
     ]
     assert small.summary(limit=1).splitlines()[-1] == "... and 1 more rows"
 
@@ -95,8 +96,10 @@ def test_a_frame_has_one_row_an_option_and_no_name_twice(small: Recourse) -> Non
     frame = small.to_frame()
     assert frame.columns.tolist() == [
         "row", "option", "kind", "income", "target", "debt", "decision", "target_", "probability_before", "probability",
-        "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "reason",
+        "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "existence",
+        "reason",
     ]  # fmt: skip
+    assert frame["existence"].tolist() == ["found", "found", "none exists"]
     assert frame["row"].tolist() == [0, 0, 1]
     assert frame["option"].tolist() == [1, 2, 1]
     assert frame["target"].tolist() == ["a", "a", EVIL]

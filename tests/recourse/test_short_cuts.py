@@ -129,7 +129,7 @@ def test_the_best_of_some_attempts_is_the_cheapest_of_those_with_most_merit(ladd
     one, other = tried[torch.arange(len(reach)) * n], tried[torch.arange(len(reach)) * n + 1]
     gain = merit[:, 1] - merit[:, 0]
     other_is_better = (gain > 0) | ((gain == 0) & (price[:, 1] < price[:, 0]))
-    chosen = ladder._choose_better(one, other, reach, wanted(reach))
+    chosen = ladder.choose_better(one, other, reach, wanted(reach))
     assert torch.equal(chosen.x, torch.where(other_is_better.unsqueeze(1), other.x, one.x))
     assert other_is_better.any()
     assert not other_is_better.all()
