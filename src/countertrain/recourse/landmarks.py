@@ -16,7 +16,7 @@ from countertrain.tables.schema import Categorical
 
 __all__ = ["Landmarks"]
 
-_TRIED = 10  # values of a number, each that of about as many real people
+_TRIED = 8  # values of a number, each that of about as many real people
 _CLEAR = 0.02  # how far an AUC must be from one half for a column to have a better side
 _ERRORS = 2.0  # and by how many of its standard errors
 _PARTS = 10  # of people by a number, over which the share of the wanted must not turn

@@ -179,7 +179,9 @@ def _try_values(judge: _Judge, own: Tensor, refused: Tensor, helps: Tensor) -> t
     tried, enough = (torch.zeros(len(own), n_columns, dtype=torch.float64) for _ in range(2))
     for x, c, p in judge.change(marks.value, place, marks.column[place], person):
         tried.index_put_((p, c), torch.ones(len(p), dtype=torch.float64), accumulate=True)
-        enough.index_put_((p, c), judge.accept(x, p).double(), accumulate=True)
+        yes = judge.accept(x, p)
+        enough.index_put_((p, c), yes.double(), accumulate=True)
+        helps[p[yes], c[yes]] = True
         unsure = ~helps[p, c]
         x, c, p = x[unsure], c[unsure], p[unsure]
         better = _log_odds(judge.rate(x, p)) - _log_odds(own[p]) >= _LEAST
