@@ -24,7 +24,7 @@ from loans import loans, quick
 
 
 def draw_people(n: int = 3000, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
-    """Income helps, debts (two columns that say much the same) hurt, the middle of `hours` is best, noise is noise."""
+    """Income helps, debts (two columns that say much the same) hurt, forty-two `hours` are best, noise is noise."""
     rng = np.random.default_rng(seed)
     debt = rng.exponential(5_000, n)
     frame = pd.DataFrame(
@@ -39,7 +39,7 @@ def draw_people(n: int = 3000, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]
             "grade": pd.Categorical(rng.choice(["a", "b", "c"], n), ["a", "b", "c"], ordered=True),
         }
     )
-    merit = (frame["income"] - 30_000) / 9_000 - debt / 5_000 - ((frame["hours"] - 30) / 15) ** 2 + frame["member"]
+    merit = (frame["income"] - 30_000) / 9_000 - debt / 5_000 - ((frame["hours"] - 42) / 15) ** 2 + frame["member"]
     merit = merit + 1.5 * (frame["job"] != "none") + 0.7 * (frame["grade"].cat.codes - 1)
     return frame, (merit + rng.logistic(size=n) > 0).to_numpy().astype(np.int64)
 
