@@ -570,3 +570,13 @@ def test_the_command_prints_the_bars_and_leaves_results_and_page(
     everything = ["search", "training", "fitting", "populations", "growth", "explaining", "grid"]
     assert asked[1] == (everything, measuring.FULL)
     assert (tmp_path / "results" / "performance").is_dir()
+
+
+def test_explaining_and_judging_are_timed_and_scaled_to_ten_thousand_people() -> None:
+    (part,) = bench(["explaining"], budget=replace(TINY, n_people=150))
+    explained, judged = part.measurements
+    assert (explained.bar, judged.bar, explained.at_least) == (20, 20, False)
+    assert part.table["n"].tolist() == [150, 150]
+    assert part.table["seconds"].min() > 0
+    assert explained.value == pytest.approx(part.table["seconds"][0] / 150 * 10_000)
+    assert "by 150 of them" in explained.note
