@@ -94,7 +94,7 @@ def test_a_frame_has_one_row_an_option_and_no_name_twice(small: Recourse) -> Non
     frame = small.to_frame()
     assert frame.columns.tolist() == [
         "row", "option", "kind", "income", "target", "debt", "decision", "target_", "probability_before", "probability",
-        "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "reason",
+        "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "existence", "reason",
     ]  # fmt: skip
     assert frame["row"].tolist() == [0, 0, 1]
     assert frame["option"].tolist() == [1, 2, 1]

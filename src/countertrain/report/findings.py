@@ -206,8 +206,8 @@ def _judge_groups(e: Evidence) -> Iterator[Finding]:
                 text = f"Recourse costs more for {who}: {d.mine.mean:.2f} on average, others {d.others.mean:.2f}."
             elif d.measure == "fixed":
                 text = (
-                    f"Whatever they change, more people cannot get {e.wanted} among {who}: {_percent(d.mine.mean)} of those "
-                    f"rejected, {_percent(d.others.mean)} of others."
+                    f"Whatever they change, more people cannot get {e.wanted} among {who}: {_percent(d.mine.mean)} of "
+                    f"those rejected, {_percent(d.others.mean)} of others."
                 )
             elif d.measure == "valid":
                 text = (
