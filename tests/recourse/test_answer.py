@@ -86,6 +86,7 @@ def test_a_summary_has_a_line_for_each_change_and_says_what_is_left_out(small: R
         "row 1: no (yes has probability 0.12)",
         "  option 1: yes is not reached: it has probability 0.12, cost 0.00",
         f"    blocked by {EVIL}",
+        "  proven: no change that is allowed leads to yes",
     ]
     assert small.summary(limit=1).splitlines()[-1] == "... and 1 more rows"
 
