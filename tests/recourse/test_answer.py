@@ -96,8 +96,7 @@ def test_a_frame_has_one_row_an_option_and_no_name_twice(small: Recourse) -> Non
     frame = small.to_frame()
     assert frame.columns.tolist() == [
         "row", "option", "kind", "income", "target", "debt", "decision", "target_", "probability_before", "probability",
-        "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "existence",
-        "reason",
+        "valid", "cost", "n_changed", "plausibility_distance", "plausibility_percentile", "existence", "reason",
     ]  # fmt: skip
     assert frame["existence"].tolist() == ["found", "found", "none exists"]
     assert frame["row"].tolist() == [0, 0, 1]

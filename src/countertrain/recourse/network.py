@@ -53,7 +53,8 @@ class Network:
     @classmethod
     def of(cls, model: nn.Module) -> Self | None:
         """The network that a model is, or an ensemble of such; None where it holds anything else."""
-        members = [*model.models] if isinstance(model, Ensemble) else [model]
+        steps = list(_walk(model))
+        members = [*steps[0].models] if len(steps) == 1 and isinstance(steps[0], Ensemble) else [model]
         read = [_read(member) for member in members]
         known = [one for one in read if one is not None]
         if len(known) < len(read) or len({(len(layers), _describe(codes)) for codes, layers in known}) > 1:
@@ -115,7 +116,7 @@ def _walk(module: nn.Module) -> Iterator[nn.Module]:
     elif type(module) is nn.Sequential:
         for child in module.children():
             yield from _walk(child)
-    elif type(module) is not nn.Identity:
+    elif type(module) not in (nn.Identity, nn.Dropout):  # decisions are made in evaluation mode
         yield module
 
 

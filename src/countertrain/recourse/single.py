@@ -5,6 +5,7 @@ a sum instead of a product. With the gain of every single change known, the best
 is the best value of each column by itself; a few such prices give rows of which the best is taken.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -23,6 +24,7 @@ __all__ = ["Combination"]
 _VALUES = 25  # of each number that are tried
 _PRICES = torch.logspace(-1, 1, 16, dtype=torch.float64)  # of a gain, in what it costs the person on average now
 _FINALISTS = 3  # rows whose whole price is worked out
+_PAIRS = 16  # of changes, twice, that are tried
 _ROUNDS = 3
 _AT_ONCE = 2**22  # numbers in one tensor
 
@@ -77,6 +79,7 @@ class Combination:
         self.choices = _Choices.of(ladder.grid)
         features, coded, bias = (each.float() for each in network.first)
         self._weights, self._bias = (features, coded), bias
+        self._wanted = math.log(ladder.tau / (1 - ladder.tau))  # log-odds
         blank = torch.zeros(len(self.choices.column), len(ladder.grid.column_of), dtype=torch.float64)
         blank[torch.arange(len(blank)), self.choices.feature] = self.choices.value
         everything = self._contribute(blank)  # (V, C, h)
@@ -114,14 +117,34 @@ class Combination:
         best = net.argmin(3)  # (n, L, C); 0: as it is
         stay = torch.full((C, 1), len(self.choices.column))
         chosen = torch.cat([stay, self.choices.slot], 1)[torch.arange(C), best]
-        return self._choose(found, x, chosen, reach, target)
+        short = self._wanted - self._score(self._sum_up(x), target).double()  # (n,) log-odds that are missing
+        pairs = self._pair_up(gain, (cost - now[:, self.choices.column]).masked_fill(~able, torch.inf), short)
+        return self._choose(found, x, torch.cat([chosen, pairs], 1), reach, target)
+
+    def _pair_up(self, gain: Tensor, cost: Tensor, short: Tensor) -> Tensor:
+        """The cheapest pairs of changes that add up to what is missing (n,), as far as single ones tell: (n, k, C)."""
+        n, V = gain.shape
+        column = torch.cat([self.choices.column, torch.tensor([-1])])  # the last change is none
+        gain, cost = (torch.cat([each, each.new_zeros(n, 1)], 1) for each in (gain, cost))
+        both, price = (each.unsqueeze(1) + each.unsqueeze(2) for each in (gain, cost))  # (n, V + 1, V + 1)
+        twice = (column == column.unsqueeze(1)) | torch.ones(V + 1, V + 1, dtype=torch.bool).tril()
+        price = price.masked_fill(twice, torch.inf)
+        found = []
+        for share in (1.0, 0.7):  # together, two changes may do more than each alone
+            enough = both >= torch.where(short > 0, share * short, short / share).view(-1, 1, 1)
+            found.append(price.masked_fill(~enough, torch.inf).flatten(1).topk(min(_PAIRS, V), largest=False).indices)
+        places = torch.cat(found, 1)  # (n, k)
+        chosen = torch.full((*places.shape, self.grid.n_columns + 1), V)
+        for one in (places // (V + 1), places % (V + 1)):
+            chosen.scatter_(2, (column[one] % (self.grid.n_columns + 1)).unsqueeze(2), one.unsqueeze(2))
+        return chosen[..., :-1]
 
     def _choose(self, found: "Attempt", x: Tensor, chosen: Tensor, reach: Reach, target: Tensor) -> "Attempt":
         """The best of the combinations (n, L, C) of changes of rows x (n, D), and of what was found."""
         n, L = chosen.shape[:2]
         who = torch.arange(n).repeat_interleave(L)
         x = self.choices.put(x[who], chosen.flatten(0, 1), self.grid)
-        enough = self._score(self._sum_up(x), target[who]) >= torch.tensor(self.ladder.tau).logit()
+        enough = self._score(self._sum_up(x), target[who]) >= self._wanted
         cost = self.grid.costs(x, reach.origin[who]).sum(1).masked_fill(~enough, torch.inf).view(n, L)
         order = cost.argsort(dim=1)[:, :_FINALISTS]
         for k in range(order.shape[1]):
