@@ -49,7 +49,7 @@ def starts(recourse: Recourse) -> pd.DataFrame:
 
 
 def with_model(clf: CounterfactualClassifier, model: nn.Module, *, alike: bool = False) -> CounterfactualClassifier:
-    """The same classifier, but for its model; of the likings of one that is not alike the training rows know nothing."""
+    """The same classifier, but for its model; of what one that is not alike likes, the training rows know nothing."""
     evidence = clf.run_.evidence if alike else None
     return CounterfactualClassifier.of(replace(clf.run_, models=[model], evidence=evidence))
 

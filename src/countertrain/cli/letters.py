@@ -48,12 +48,13 @@ def letters(
     from countertrain.tables import read_table
 
     run = read_run(folder)
-    if target is None:
+    decider = run.decider.want(target)
+    if decider.target is None:
         raise ValueError("letters need --target, the decision that people want")
     people = read_table(rows)
     named = None if id_column is None else find_columns("--id-column", [id_column], people.columns, str(rows))[0]
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
-    found = explain(run.decider, people, target, options=n_options, immutable=fixed, tau=tau)
+    found = explain(decider, people, options=n_options, immutable=fixed, tau=tau)
     written = found.letters(
         out,
         owner=owner,
@@ -65,5 +66,5 @@ def letters(
         overwrite=overwrite,
     )
     n = int((found.decision == found.target).sum())
-    kept = "" if everyone or not n else f"; {n:,} of {len(found):,} have {target} already, and get none"
+    kept = "" if everyone or not n else f"; {n:,} of {len(found):,} have {decider.target} already, and get none"
     console.print(f"{len(written):,} letters: {out}{kept}", soft_wrap=True, markup=False)
