@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from countertrain.tables.columns import Numeric
 from countertrain.tables.rules.binding import AnyColumn
-from countertrain.tables.rules.bound import Condition, Exclusion, find_moved
+from countertrain.tables.rules.bound import Condition, Exclusion, Formula, find_moved
 from countertrain.tables.rules.conditions import Equal, Floats, LevelIn, NotAbove, Rows, Test, Values
 from countertrain.tables.rules.rulebook import Rulebook
 
@@ -139,6 +139,8 @@ def _find_bad(book: Rulebook, values: Values, room: Room, columns: tuple[str, ..
             with np.errstate(invalid="ignore"):  # where it comes to no number, or to one beyond its bounds
                 kept = np.abs(told - due) <= (0.5 + _HAIR) * unit + _HAIR * np.abs(due)
             bad |= moved & ~kept & (due != own) & ~np.isnan(own)
+            if isinstance(follower, Formula) and follower.about:
+                bad |= moved & follower.is_broken(values) & ~follower.is_broken(room.own)
     return np.asarray(bad)
 
 
