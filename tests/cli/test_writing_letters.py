@@ -34,7 +34,7 @@ def test_explain_prints_reasons_in_the_words_of_columns_or_of_a_code_table(
     asked = ["explain", folder / "m", "--rows", folder / "people.csv", "--target", "granted"]
     assert run(*asked, "--reasons") == 0  # at the end, and before another option
     assert "reason 1: " in capsys.readouterr().out
-    assert run(*asked, "--reasons", folder / "codes.toml", "--out", tmp_path / "r.json") == 0
+    assert run(*asked, "--reasons", folder / "codes.toml", "--everyone", "--out", tmp_path / "r.json") == 0
     capsys.readouterr()
     answers = json.loads((tmp_path / "r.json").read_text())
     codes = {reason["code"] for answer in answers for reason in answer["reasons"]["reasons"]}

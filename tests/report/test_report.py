@@ -281,7 +281,7 @@ def test_somebody_who_cannot_be_helped_is_shown_with_the_reason() -> None:
         quick(immutable=fixed, objective="bl").fit(frame, labels), loans(80, seed=3), target="granted", n_examples=2
     )
     assert "and one for whom nothing was found" in shown.text
-    assert "no valid change found" in shown.text
+    assert "no valid change exists (proven)" in shown.text
     assert "Blocked by" in shown.text
     assert len(re.findall(r"Row \d+:", shown.text)) == 2
     assert "Warning" in shown.text

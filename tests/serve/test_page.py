@@ -227,7 +227,7 @@ def test_what_is_fixed_stays_and_with_all_fixed_the_page_says_what_blocks(
     assert changed not in page.locator(".option .what").all_inner_texts()
     page.click("#fix-all")
     page.click("#ask")
-    page.wait_for_selector("#status:text('No way was found.')")
+    page.wait_for_selector("#status:text('There is no way: that is proven for all that may change.')")
     assert "Blocked by" in page.inner_text("#options")
 
 

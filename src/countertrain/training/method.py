@@ -309,11 +309,7 @@ def _sum(terms: Terms, state: TermState) -> tuple[Tensor, dict[str, Tensor]]:
         if _has_what_it_needs(term, state):
             values[name] = term(state)
             share = per_model(weight, size, like)
-            total = (
-                torch.add(total, values[name], alpha=share)
-                if isinstance(share, float)
-                else torch.addcmul(total, share.squeeze(-1), values[name])
-            )
+            total = total + (share if isinstance(share, float) else share.squeeze(-1)) * values[name]
     return total, values
 
 

@@ -55,7 +55,7 @@ _ELEMENTWISE_OPTIMIZERS = (
     "Adadelta",
 )
 _PART = 2**14  # rows, of all models, scored together: their hidden units stay in cache, and a large file out of memory
-_SCORED = 4096  # training rows, at most, of which loss and accuracy are told after each epoch
+_SCORED, _BLOCKS = 4096, 16  # training rows of which loss and accuracy are told after each epoch, and their blocks
 
 
 def adam(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -233,8 +233,7 @@ class CounterfactualTrainer:
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
         curves = self._descend(state, given)
         metrics = _average(curves) | state.loss.session.metrics()
-        some = slice(None, None, -(-len(given.batches.y) // _SCORED))  # evenly spread
-        metrics |= self._score(state.loss.model, given.batches.x[some], given.batches.y[some], "train")
+        metrics |= self._score(state.loss.model, *_take_some(given.batches.x, given.batches.y), "train")
         if given.validation is not None:
             metrics |= self._score(state.loss.model, *given.validation, "validation")
         epoch, bad = state.epoch + 1, {}
@@ -330,6 +329,15 @@ def _check(given: _Fit) -> None:
     if given.validation is not None:
         check_rows(*given.validation, name="validation ", shape=given.batches.x.shape[1:])
     check_dtype(_parameters(given.modules), given.batches.x)
+
+
+def _take_some(x: Tensor, y: Tensor) -> Rows:
+    """Rows and classes of which training is scored: all, or blocks that are evenly spread, as a file is best read."""
+    if len(y) <= _SCORED:
+        return x, y
+    block = _SCORED // _BLOCKS
+    parts = [slice(first, first + block) for first in range(0, len(y) - block + 1, (len(y) - block) // (_BLOCKS - 1))]
+    return torch.cat([x[part] for part in parts]), torch.cat([y[part] for part in parts])
 
 
 def _average(curves: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
