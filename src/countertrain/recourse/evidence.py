@@ -61,19 +61,20 @@ class Evidence:
     by_class: tuple[tuple[Direction, ...], ...]
 
     @classmethod
-    def of(cls, encoder: Encoder, x: Floats, y: NDArray[np.int64], n_classes: int, *, seed: int = 0) -> Self | None:
+    def of(
+        cls, encoder: Encoder, x: NDArray[np.floating[Any]], y: NDArray[np.int64], n_classes: int, *, seed: int = 0
+    ) -> Self | None:
         """What rows x (n, D) of classes y (n,) show; None where they are too wide, or of too many classes, to tell.
 
         One logistic regression per class of all columns at once, in which columns that go together share what they
         show; a number has a slope for each quarter of its line, so that one that helps only in the middle is not taken
         for one that helps throughout.
         """
-        if n_classes > _MOST_CLASSES or len(x) < 2 * _FEWEST:
+        n_pieces = _count_pieces(encoder)
+        if n_pieces is None or n_classes > _MOST_CLASSES or len(x) < 2 * _FEWEST:
             return None
         rows = np.sort(np.random.default_rng(seed).permutation(len(x))[:_ROWS])
-        blocks = _lay_out(encoder, x[rows])
-        if blocks is None:
-            return None
+        blocks = _lay_out(encoder, x[rows].astype(np.float64), n_pieces)
         ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
         parts = [slice(a, b) for a, b in pairwise(ends.tolist())]
         columns = encoder.schema.columns
@@ -121,13 +122,15 @@ class Evidence:
         )
 
 
-def _lay_out(encoder: Encoder, x: Floats) -> list[Floats] | None:
-    """For each column what the regression sees of it, (n, w): pieces of a number, truth values, levels."""
+def _count_pieces(encoder: Encoder) -> int | None:
+    """Into how many pieces each number is cut; None where the table is too wide for any."""
     width = sum(1 if _has_order(column) else part.stop - part.start for column, part in _columns(encoder))
     n_ordered = sum(map(_has_order, encoder.schema.columns))
-    n_pieces = next((p for p in (_PIECES, 2, 1) if width + (p - 1) * n_ordered <= _MOST), None)
-    if n_pieces is None:
-        return None
+    return next((p for p in (_PIECES, 2, 1) if width + (p - 1) * n_ordered <= _MOST), None)
+
+
+def _lay_out(encoder: Encoder, x: Floats, n_pieces: int) -> list[Floats]:
+    """For each column what the regression sees of it, (n, w): pieces of a number, truth values, levels."""
     blocks = []
     for column, part in _columns(encoder):
         block = x[:, part]

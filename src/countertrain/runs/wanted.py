@@ -66,7 +66,7 @@ def gather_evidence(settings: "Settings", data: Dataset) -> Evidence | None:
     """What the training rows say of each column, unless advice may go against all of it."""
     if settings.against_evidence is True:
         return None
-    return Evidence.of(data.encoder, data.train.x.double().numpy(), data.train.y.numpy(), data.n_classes)
+    return Evidence.of(data.encoder, data.train.x.numpy(), data.train.y.numpy(), data.n_classes)
 
 
 def make_threshold(settings: "Settings", data: Dataset, at: float | None) -> Threshold | None:
