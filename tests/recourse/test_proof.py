@@ -1,6 +1,7 @@
 """That no option exists is said only where exhaustive search finds none, and an option that is found is one."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from countertrain.recourse.proof.exact import ask_exactly
 from countertrain.recourse.proof.parts import Parts
 from countertrain.recourse.reach import AnswerGrid, Reach
 from countertrain.recourse.search import explain
+from countertrain.recourse.threshold import Threshold
 from countertrain.search.losses import predict
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import Ranks
@@ -125,6 +127,26 @@ def test_none_exists_exactly_where_exhaustive_search_finds_none(network: dict[st
     for i in np.flatnonzero(exists):
         assert int(decide(model, told.iloc[[i]])[0]) == int(target[0])
         assert (list_rows(people.iloc[i]) == told.iloc[i]).all(axis=1).any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("at", [0.1, 0.7])
+def test_with_a_threshold_none_exists_only_where_exhaustive_search_finds_none(n: int, at: float) -> None:
+    threshold, answers = Threshold(1, at), set()
+    for seed in range(8):
+        against = 2.0 if at < 0.5 else 0.0  # so that some can get the decision, and some cannot
+        model, people = as_one(make_models(n, (6,), 2, seed, pieces=True, against=against)), draw_people(6, seed)
+        reach = Reach.of(ENCODER.constraints(), torch.from_numpy(ENCODER.encode(people)))
+        with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+            patch.setattr(prove, "_LEAF", 1)
+            ladder = replace(make_ladder(model), threshold=threshold)
+            proof = Prover(ladder)(reach, torch.ones(6, dtype=torch.int64))
+        for i, (_, person) in enumerate(people.iterrows()):
+            chosen = threshold.choose(logits_of(model, ENCODER.tensor(list_rows(person))).double().softmax(-1))
+            assert bool(proof.none[i]) == (not chosen.any()), "a small reach is answered either way"
+            assert bool(proof.witness.valid[i]) == bool(chosen.any())
+            answers.add(bool(proof.none[i]))
+    assert answers == {True, False}
 
 
 def test_random_networks_leave_both_answers_open() -> None:
