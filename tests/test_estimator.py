@@ -330,7 +330,11 @@ def test_recourse_is_searched_for_the_fitted_classifier() -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"objective": "ctt"}, "'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'ctt'; did you mean 'ct'?"),
+        (
+            {"objective": "ctt"},
+            "'objective' must be 'ct', 'taught', 'bl', 'ar', 'cd', "
+            "'pgd', 'trades', 'jem', 'ross', 'gradsup' or 'counternet'; got 'ctt'; did you mean 'ct'?",
+        ),
         ({"objective": 3}, "'objective' must be a valid string; got 3"),
         ({"generator": "ecco"}, "did you mean 'eccco'?"),
         ({"epochs": -1}, "setting 'epochs' must be at least 0; got -1"),

@@ -10,6 +10,7 @@ import pytest
 from countertrain import cli
 from countertrain.files import locked
 from countertrain.runs.folder import read_run
+from countertrain.runs.registry import list_names
 from countertrain.runs.settings import Settings
 from countertrain.runs.training import train
 
@@ -194,6 +195,20 @@ def test_list_shows_data_sets_and_settings(call) -> None:
     assert all(name in out for name in Settings.model_fields if name != "data")
 
 
+def test_list_teaches_methods_and_searches(call) -> None:
+    code, out, _ = call("list", "methods")
+    assert code == 0
+    assert all(name in out for name in list_names("objective"))
+    assert "Conventional training" in out
+    code, out, _ = call("list", "generators")
+    assert code == 0
+    assert all(name in out for name in list_names("generator"))
+    assert "energy_schedule" in out
+    code, _, err = call("list", "metods")
+    assert code == 2
+    assert "list shows 'data', 'settings', 'methods' or 'generators'; got 'metods'" in err
+
+
 def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
     code, out, _ = call("--help")
     assert code == 0
@@ -208,7 +223,11 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
     [
         ("train moon", "unknown data set 'moon'; did you mean 'moons'?"),
         ("train no.csv", "there is no file no.csv; check the path"),
-        ("train moons --objective at", "setting 'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'at'"),
+        (
+            "train moons --objective at",
+            "setting 'objective' must be 'ct', 'taught', 'bl', 'ar', 'cd', "
+            "'pgd', 'trades', 'jem', 'ross', 'gradsup' or 'counternet'; got 'at'",
+        ),
         ("train moons --set taus=1", "unknown setting 'taus'; did you mean 'tau'?"),
         ("train moons --set tau=2", "setting 'tau' must be less than 1; got 2"),
         ("train moons --set tau", "a setting is given as NAME=VALUE, for example tau=0.5; got 'tau'"),
@@ -232,7 +251,7 @@ def test_help_is_no_mistake_and_no_arguments_is_one(call) -> None:
         ("train", "Missing argument"),
         ("train moons --batch 3", "No such option"),
         ("bake", "No such command"),
-        ("list models", "list shows 'data' or 'settings'; got 'models'"),
+        ("list models", "list shows 'data', 'settings', 'methods' or 'generators'; got 'models'"),
         ("evaluate nowhere", "there is no folder nowhere; give the folder of a trained model"),
         (
             "evaluate .",

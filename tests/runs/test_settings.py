@@ -57,7 +57,8 @@ def test_a_column_goes_one_way_only() -> None:
 def test_all_that_is_wrong_is_said_at_once() -> None:
     said = refused({"tau": 2, "batch_size": 0, "objective": "cct", "class_weight": "balance"})
     assert said == (
-        "setting 'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'cct'; did you mean 'ct'?, and "
+        "setting 'objective' must be 'ct', 'taught', 'bl', 'ar', 'cd', "
+        "'pgd', 'trades', 'jem', 'ross', 'gradsup' or 'counternet'; got 'cct'; did you mean 'ct'?, and "
         "setting 'batch_size' must be at least 1; got 0, and setting 'class_weight' must be 'balanced'; got 'balance', "
         "and setting 'tau' must be less than 1; got 2"
     )
@@ -102,7 +103,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
         ({"epochs": -1}, "setting 'epochs' must be at least 0; got -1"),
         ({"epochs": 2.5}, "setting 'epochs' must be a valid integer, got a number with a fractional part; got 2.5"),
         ({"tau": "high"}, "setting 'tau' must be a valid number, unable to parse string as a number; got 'high'"),
-        ({"objective": "at"}, "setting 'objective' must be 'ct', 'bl', 'ar', 'cd' or 'taught'; got 'at'"),
+        (
+            {"objective": "at"},
+            "setting 'objective' must be 'ct', 'taught', 'bl', 'ar', 'cd', "
+            "'pgd', 'trades', 'jem', 'ross', 'gradsup' or 'counternet'; got 'at'",
+        ),
         (
             {"profile": "mine"},
             "setting 'profile' must be 'table', 'as-run', 'as-written', 'longer', 'categories', 'neighbours' or "

@@ -1,16 +1,18 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from countertrain.constraints import Constraints
 from countertrain.search.generator import Generator
-from countertrain.search.generators import eccco, generic, revise
+from countertrain.search.generators import eccco, generic, gravitational, greedy, nearest, revise
 from countertrain.search.losses import energy, log_probabilities
-from countertrain.search.penalties import ScheduledEnergy, distance
+from countertrain.search.penalties import Gravity, ScheduledEnergy, distance
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Penalty, SearchState
 from countertrain.search.vae import fit_vae
-from countertrain.testing import check_generator, toy_rows
+from countertrain.testing import check_generator, toy_model, toy_rows
 
 
 def state(step: int = 1, n_steps: int = 30) -> SearchState:
@@ -161,3 +163,56 @@ def test_the_contract_refuses_a_random_rule() -> None:
 def test_the_contract_says_when_it_checked_nothing(generator: Generator, reason: str) -> None:
     with pytest.raises(AssertionError, match=f"nothing was checked: {reason}"):
         check_generator(generator)
+
+
+def test_the_nearest_real_row_is_the_one_that_a_loop_finds() -> None:
+    x, y = toy_rows(3, 3)
+    model = toy_model(x, y)
+    target = (y + 1) % 3
+    limits = Constraints.of(3, mutability={0: "none"})
+    found = nearest(tau=0.5).bind(x, y)(model, x, target, constraints=limits)
+    for row, aim, end, mature in zip(x, target, found.x, found.mature, strict=True):
+        real = min(x[y == aim], key=lambda other: float((other - row).abs().sum()))
+        by_hand = torch.cat([row[:1], real[1:]])
+        assert torch.equal(end, by_hand)
+        assert bool(mature) == bool(model(by_hand[None]).softmax(-1)[0, aim] >= 0.5)
+    assert found.mature.any()
+    assert not found.mature.all()
+
+
+def test_gravity_is_the_mean_distance_to_the_nearest_rows_of_the_target() -> None:
+    x, y = toy_rows(3, 3)
+    model = toy_model(x, y)
+    pull = Gravity(k=4).bind(x, y)
+    rows, target = x[None, :5] + 0.1, (y[None, :5] + 1) % 3
+    logits = model(rows[0])[None]
+    here = SearchState(
+        rows, logits, logits.log_softmax(-1).mT, logits[..., 0], rows - x[None, :5], x[None, :5], target, 1, 1
+    )
+    for i, (row, aim) in enumerate(zip(rows[0], target[0], strict=True)):
+        distances = (x[y == aim] - row).abs().sum(-1).sort().values
+        torch.testing.assert_close(pull(here)[0, i], distances[:4].mean())
+    taped = rows.clone().requires_grad_()
+    (by_x,) = torch.autograd.grad(pull(replace(here, x=taped)).sum(), taped)
+    torch.testing.assert_close(pull.slopes(here).by_x, by_x)
+    few = Gravity(k=99).bind(x, y)  # a class has fewer rows: the nearest stands in for the others
+    assert torch.isfinite(few(here)).all()
+
+
+def test_searches_by_real_rows_keep_the_contract_and_say_that_they_need_rows() -> None:
+    x, y = toy_rows(3, 3)
+    check_generator(gravitational(n_near=5, tau=0.5, lambda_pull=0.1).bind(x, y))
+    with pytest.raises(ValueError, match="has not seen any; bind the generator to training rows"):
+        nearest()(toy_model(x, y), x, y)
+
+
+def test_a_greedy_search_changes_few_features_and_never_wastes_a_step_on_what_is_fixed() -> None:
+    check_generator(greedy(tau=0.8, n_steps=12, step_size=0.3))
+    x, y = toy_rows(6, 3)
+    model = toy_model(x, y)
+    limits = Constraints.of(6, mutability={0: "none", 1: "none"})
+    once = greedy(tau=0.999, n_steps=3, step_size=0.1, most=1)(model, x, (y + 1) % 3, constraints=limits)
+    moved = (once.x - x).abs()
+    assert not moved[:, :2].any()
+    torch.testing.assert_close(moved.sum(-1)[~once.mature], torch.full((int((~once.mature).sum()),), 0.3).double())
+    assert moved.max() < 0.1 + 1e-9

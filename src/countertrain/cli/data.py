@@ -1,12 +1,15 @@
 """What there is on the command line: data sets, settings, converted tables, the demo."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from countertrain.cli import options
 from countertrain.cli.app import app
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__: list[str] = []
 
@@ -33,9 +36,12 @@ def convert(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="data or settings.", metavar="[data|settings]")] = "data",
+    what: Annotated[
+        str,
+        typer.Argument(help="data, settings, methods or generators.", metavar="[data|settings|methods|generators]"),
+    ] = "data",
 ) -> None:
-    """List the data sets, or every setting with its default."""
+    """List the data sets, every setting with its default, the training methods or the counterfactual searches."""
     from rich.table import Table
 
     from countertrain.cli.console import console
@@ -67,8 +73,24 @@ def list_(
                 )
                 table.add_row(name, str(field.default), (field.description or "") + choices)
         console.print(table)
+    elif what in ("methods", "generators"):
+        console.print(_list_made("objective" if what == "methods" else "generator"))
     else:
-        raise ValueError(f"list shows 'data' or 'settings'; got {what!r}")
+        raise ValueError(f"list shows 'data', 'settings', 'methods' or 'generators'; got {what!r}")
+
+
+def _list_made(kind: str) -> "Table":
+    """What there is of a kind: its name, what it is in a sentence, and the settings that it looks at."""
+    from rich.table import Table
+
+    from countertrain.runs.registry import describe
+
+    table = Table(title=f"For --set {kind}=NAME", title_justify="left")
+    for heading in ("name", "what it is", "settings that it looks at"):
+        table.add_column(heading)
+    for made in describe(kind):
+        table.add_row(made.name, made.title, ", ".join(made.settings))
+    return table
 
 
 @app.command()

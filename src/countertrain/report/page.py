@@ -30,6 +30,12 @@ _OBJECTIVES = {
     "ar": "adversarial training",
     "cd": "training with contrastive divergence alone",
     "taught": "counterfactual training with a teacher",
+    "pgd": "adversarial training by PGD",
+    "trades": "adversarial training by TRADES",
+    "jem": "training as a joint energy-based model",
+    "ross": "training for recourse by Ross et al.",
+    "gradsup": "training with gradient supervision",
+    "counternet": "training beside a network that writes counterfactuals",
 }
 _VERSIONS = ("countertrain", "torch", "scikit-learn", "numpy", "pandas")
 

@@ -13,6 +13,7 @@ __all__ = ["choose_compiled", "seconds_saved"]
 _UPDATE = 5e-4  # seconds that compiled code saves on an update of the weights, at least, however many models there are
 _ROW = 2e-6  # and on a counterfactual of a model; both of one core, see docs/performance.md
 _WIDE = 128  # features from which matrix products dominate, compiled or not
+_SEARCHING = ("ct", "ar", "cd", "taught")  # methods whose search is compiled
 _COMPILING = 80.0  # seconds, most of them the C++ compiler's
 _WORTH = 3  # times the compiling that must be saved
 
@@ -31,7 +32,12 @@ def choose_compiled(settings: Settings, n_rows: int, n_features: int, say: Calla
 
 def seconds_saved(settings: Settings, n_rows: int, n_features: int) -> float:
     """What compiled code saves in all epochs with a search, estimated with care."""
-    if settings.objective == "bl" or settings.model == "lenet" or settings.generator == "revise" or n_features > _WIDE:
+    if (
+        settings.objective not in _SEARCHING
+        or settings.model == "lenet"
+        or settings.generator == "revise"
+        or n_features > _WIDE
+    ):
         return 0.0
     epochs = settings.epochs - round(settings.burn_in * settings.epochs)
     updates = math.ceil(n_rows / batch_size_for(settings, n_rows))

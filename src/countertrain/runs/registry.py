@@ -23,17 +23,19 @@ from countertrain.runs.plugins import PluginError, find_plugins, load_plugin
 from countertrain.runs.wanted import check_wanted
 from countertrain.runs.weighting import weight_classes
 from countertrain.search.generator import Generator
-from countertrain.search.generators import eccco, generic, revise
+from countertrain.search.generators import eccco, generic, gravitational, greedy, nearest, revise
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE, fit_vae
 from countertrain.tables import Dataset, Inspection, load
 from countertrain.tables.encoder import Encoder, FitEncoder
+from countertrain.tables.labels import find_class
 from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
+from countertrain.training import adversarial, ct, gradsup, jem, methods
 from countertrain.training.ct import CounterfactualMethod, default_n_ce
 from countertrain.training.method import Method
-from countertrain.training.methods import SearchOptions, ar, bl, cd, ct, taught
+from countertrain.training.methods import SearchOptions
 from countertrain.training.teaching import Teacher
 from countertrain.training.trainer import CounterfactualTrainer
 from countertrain.words import suggest
@@ -42,9 +44,9 @@ if TYPE_CHECKING:
     from countertrain.runs.settings import Settings
 
 __all__ = [
-    "NOTHING_OWN", "VARYING", "OwnCode", "batch_size_for", "build_constraints", "build_generator", "build_models",
-    "build_objective", "build_protocol", "build_trainer", "check_columns", "declare_mutability", "list_names",
-    "load_data", "read_schema",
+    "NOTHING_OWN", "VARYING", "Description", "OwnCode", "batch_size_for", "build_constraints", "build_generator",
+    "build_models", "build_objective", "build_protocol", "build_trainer", "check_columns", "declare_mutability",
+    "describe", "list_names", "load_data", "read_schema",
 ]  # fmt: skip
 
 VARYING = (
@@ -66,13 +68,46 @@ def teach_by_boosting() -> Teacher:
 
 Makers = Mapping[str, Callable[..., Any]]
 MODELS: Makers = {"mlp": models.mlp, "linear": models.linear, "lenet": models.lenet, "piecewise": models.piecewise}
-OBJECTIVES: Makers = {"ct": ct, "bl": bl, "ar": ar, "cd": cd, "taught": taught}
-GENERATORS: Makers = {"eccco": eccco, "generic": generic, "revise": revise}
+OBJECTIVES: Makers = {
+    "ct": methods.ct,
+    "taught": methods.taught,
+    "bl": methods.bl,
+    "ar": methods.ar,
+    "cd": methods.cd,
+    "pgd": methods.pgd,
+    "trades": methods.trades,
+    "jem": methods.jem,
+    "ross": methods.ross,
+    "gradsup": methods.gradsup,
+    "counternet": methods.counternet,
+}
+GENERATORS: Makers = {
+    "eccco": eccco,
+    "generic": generic,
+    "revise": revise,
+    "gravitational": gravitational,
+    "greedy": greedy,
+    "nearest": nearest,
+}
+TERMS: Makers = {
+    "yloss": ct.yloss,
+    "div": ct.div,
+    "advloss": ct.advloss,
+    "ridge": ct.ridge,
+    "teach": ct.teach,
+    "drift": adversarial.drift,
+    "reach": adversarial.reach,
+    "gap": jem.gap,
+    "size": jem.size,
+    "alignment": gradsup.alignment,
+}
+_SETTING_OF = {"schedule": "energy_schedule", "rho": "energy_square", "rule": "step_size", "target_class": "target"}
+"""Parameters of makers that go by another name than their settings."""
 KINDS: dict[str, tuple[Makers, str | None]] = {
     "model": (MODELS, None),
     "objective": (OBJECTIVES, "countertrain.methods"),
     "generator": (GENERATORS, "countertrain.generators"),
-    "term": ({}, "countertrain.terms"),
+    "term": (TERMS, "countertrain.terms"),
     "encoder": (
         {"standard": Encoder.fit, "ranks": partial(Encoder.fit, fit_scale=Ranks.fit)},
         "countertrain.encoders",
@@ -107,6 +142,28 @@ def find_maker(kind: str, name: str) -> Callable[..., Any]:
     if group is not None and name in find_plugins(group):
         return load_plugin(group, name, taken=makers)  # type: ignore[no-any-return]  # it is looked at there
     return makers[name]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What there is of a kind, for people: a name, a sentence, and the settings that it looks at."""
+
+    name: str
+    title: str
+    settings: tuple[str, ...]
+
+
+def describe(kind: str) -> list[Description]:
+    """Everything of a kind, plug-ins included."""
+    from countertrain.runs.settings import Settings
+
+    told = []
+    for name in list_names(kind):
+        maker = find_maker(kind, name)
+        title = (inspect.getdoc(maker) or "").split("\n\n")[0].replace("\n", " ")
+        asked = (_SETTING_OF.get(parameter, parameter) for parameter in _parameters(maker))
+        told.append(Description(name, title, tuple(each for each in asked if each in Settings.model_fields)))
+    return told
 
 
 def load_data(settings: "Settings", hear: Callable[[Inspection], None] | None = None) -> Dataset:
@@ -211,6 +268,7 @@ def build_objective(
         parts = {
             "generator": lambda: build_generator(runs, data, own),
             "teacher": lambda: _build_teacher(runs[0], own),
+            "target_class": lambda: None if runs[0].target is None else find_class(runs[0].target, data.classes),
         }
         maker = find_maker("objective", runs[0].objective)
         if own.teacher is not None and "teacher" not in inspect.signature(maker).parameters:
@@ -222,7 +280,7 @@ def build_objective(
     elif own.generator is not None and isinstance(objective, CounterfactualMethod):
         objective = replace(objective, generator=own.generator)
     if runs[0].terms:
-        objective = _add_terms(objective, dict(runs[0].terms))
+        objective = _weigh_terms(objective, dict(runs[0].terms))
     return objective if weight is None else weight_classes(objective, weight)
 
 
@@ -233,14 +291,20 @@ def _build_teacher(settings: "Settings", own: OwnCode) -> Teacher | None:
     return _check_made("teacher", settings.teacher, find_maker("teacher", settings.teacher)(), Teacher)  # type: ignore[type-abstract]
 
 
-def _add_terms(objective: Method, weights: Mapping[str, float]) -> Method:
-    """The method with further terms, which other packages offer by name."""
-    if not isinstance(objective, CounterfactualMethod):
-        raise ValueError(
-            f"the setting 'terms' is for methods that search counterfactuals; got {type(objective).__name__}"
-        )
-    more = {name: (weight, find_maker("term", name)) for name, weight in weights.items()}
-    return replace(objective, terms={**objective.terms, **more})
+def _weigh_terms(objective: Method, weights: Mapping[str, float]) -> Method:
+    """The method with other weights of its own terms, and with further ones that other packages offer by name."""
+    offered = [n for n in list_names("term") if n not in TERMS] if isinstance(objective, CounterfactualMethod) else []
+    known = [*objective.terms, *offered]
+    for name in weights:
+        if name not in known:
+            raise ValueError(
+                f"the setting 'terms' names {name!r}, of which the method has no use; {suggest(name, known)}"
+            )
+    terms = {
+        name: (weight, objective.terms[name][1] if name in objective.terms else find_maker("term", name))
+        for name, weight in weights.items()
+    }
+    return replace(objective, terms={**objective.terms, **terms})  # type: ignore[type-var]  # methods are dataclasses
 
 
 def build_trainer(
@@ -313,11 +377,17 @@ def _call(
     parts: Mapping[str, Callable[[], object]] | None = None,
 ) -> Any:
     """What a maker makes of the settings, and of the parts made of them, that its parameters name."""
-    names = {*inspect.signature(make).parameters}
-    if "search" in names:  # any option of a search that trains
-        names |= SearchOptions.__annotations__.keys()
+    names = _parameters(make)
     made = {name: part() for name, part in (parts or {}).items() if name in names}
     return make(*args, **{name: value for name, value in offered.items() if name in names} | made)
+
+
+def _parameters(make: Callable[..., Any]) -> list[str]:
+    """The settings and parts that a maker asks for."""
+    names = [*inspect.signature(make).parameters]
+    if "search" in names:  # any option of a search that trains
+        names += SearchOptions.__annotations__.keys()
+    return names
 
 
 def _check_made(kind: str, name: str, thing: Any, wanted: type[Made]) -> Made:

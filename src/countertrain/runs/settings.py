@@ -70,12 +70,8 @@ Names = tuple[str, ...]
 
 
 def _check_terms(given: Any) -> Any:
-    from countertrain.runs.registry import list_names
-
-    names = list_names("term")
     for name, _ in given:
-        if name not in names:
-            raise _UnknownNameError("names terms that installed packages offer", suggest(name, names, "there are none"))
+        _registered("term")(name)
     return given
 
 
@@ -167,7 +163,9 @@ class Settings(BaseModel):
     teacher_sees: Literal["all", "mutable"] = Field(
         "all", description="whether the teacher looks at columns that nobody can change"
     )
-    terms: Terms = Field((), description="weights of further terms, of other packages: {margin = 0.5}")
+    terms: Terms = Field(
+        (), description="weights of the method's terms by name, or of further ones of other packages: {drift = 6.0}"
+    )
     epsilon: float = Field(0.3, gt=0, description="epsilon, reach of nascent counterfactuals")
 
     n_steps: int = Field(30, ge=0, description="T, most steps of a search")

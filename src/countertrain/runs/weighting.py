@@ -1,7 +1,7 @@
 """Classes that weigh more than others: a weight for each, and the losses of rows weighted by it."""
 
 import math
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from countertrain.tables import Dataset
-from countertrain.training.ct import CounterfactualMethod, advloss, by_teacher, cross_with_teacher, teach, yloss
+from countertrain.training.ct import advloss, by_teacher, cross_with_teacher, teach, yloss
 from countertrain.training.method import BlockSlopes, Method, Term, TermState, needs
 from countertrain.words import suggest
 
@@ -45,12 +45,13 @@ def class_weights(settings: "Settings", data: Dataset) -> Tensor | None:
 
 def weight_classes(objective: Method, weight: Tensor) -> Method:
     """The objective with every loss against true classes weighted by class, (K,)."""
-    if not isinstance(objective, CounterfactualMethod) or objective.terms.get("yloss", (1.0, None))[1] is not yloss:
+    if not is_dataclass(objective) or not any(term in (yloss, advloss) for _, term in objective.terms.values()):
         raise ValueError(
-            "class_weight needs an objective with countertrain's yloss; weight the classes in your own term"
+            "class_weight needs an objective with countertrain's yloss or advloss; weight the classes in your own term"
         )
     terms = {name: (share, weight_term(term, weight)) for name, (share, term) in objective.terms.items()}
-    return replace(objective, terms=terms)
+    weighted: Method = replace(objective, terms=terms)
+    return weighted
 
 
 def weight_term(term: Term, weight: Tensor) -> Term:

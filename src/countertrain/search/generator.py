@@ -148,7 +148,7 @@ class Generator:
 
         low, high = self._box(factual, None if constraints is None else constraints.rows(part).to(factual))
         seeds = self._seeds(factual, seed[..., part] if isinstance(seed, Tensor) else seed)
-        z = self.space.encode(self.start(factual, seeds))
+        z = self.space.encode(self.start(factual, target, seeds))
         x = self.space.decode(z)
         if x is not factual:  # a factual outside the domain stays there until it moves
             x = _project(lay_out(x), low, high, constraints)
@@ -250,7 +250,7 @@ class Generator:
             if slopes.by_energy is not None:
                 by_energy = weight * slopes.by_energy + by_energy
             if slopes.by_logits is not None:
-                more = slopes.by_logits if weight == 1.0 else _times(weight, slopes.by_logits)
+                more = _times(weight, slopes.by_logits)
                 by_logits = more if by_logits is None else by_logits + more
             if slopes.by_x is not None:
                 by_x.append((weight, slopes.by_x))
@@ -311,7 +311,9 @@ def _differentiate(penalty: Penalty, state: SearchState) -> Slopes:
 
 def _times(weight: float | Tensor, by_logits: Tensor) -> Tensor:
     """(P, K, n) slopes times a weight for all rows, or (P, n) one per row."""
-    return by_logits * (weight if isinstance(weight, float) else weight.unsqueeze(-2))
+    if isinstance(weight, float):
+        return by_logits if weight == 1.0 else by_logits * weight
+    return by_logits * weight.unsqueeze(-2)
 
 
 def _add(total: Tensor, weight: float | Tensor, slopes: Tensor) -> Tensor:

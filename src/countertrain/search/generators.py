@@ -2,15 +2,15 @@
 
 from countertrain.models.population import Weight
 from countertrain.search.generator import Generator
-from countertrain.search.penalties import Energy, Escape, FreeEnergy, ScheduledEnergy, distance
-from countertrain.search.rules import SGD, Langevin, Sign
+from countertrain.search.penalties import Energy, Escape, FreeEnergy, Gravity, ScheduledEnergy, distance
+from countertrain.search.rules import SGD, Greedy, Langevin, Sign
 from countertrain.search.space import FeatureSpace, LatentSpace
-from countertrain.search.starts import Around, Factual
+from countertrain.search.starts import Around, Factual, NearestReal
 from countertrain.search.state import StateSpace, StepRule
 from countertrain.search.vae import VAE
 from countertrain.words import refuse_attribute
 
-__all__ = ["eccco", "fgsm", "generic", "langevin", "pgd", "revise"]
+__all__ = ["eccco", "fgsm", "generic", "gravitational", "greedy", "langevin", "nearest", "pgd", "revise"]
 __getattr__ = refuse_attribute(__name__, __all__)
 
 
@@ -62,6 +62,36 @@ def revise(
     return Generator(
         ((lambda_cost, distance),), space=LatentSpace(vae, seed), rule=rule or SGD(), n_steps=n_steps, tau=tau
     )
+
+
+def gravitational(
+    *,
+    lambda_cost: Weight = 0.1,
+    lambda_pull: Weight = 0.5,
+    n_near: int = 50,
+    space: StateSpace | None = None,
+    rule: StepRule | None = None,
+    n_steps: int = 30,
+    tau: Weight | None = 0.75,
+) -> Generator:
+    """The generic objective, and the distance to the real rows of the target class that are nearest."""
+    return Generator(
+        ((lambda_cost, distance), (lambda_pull, Gravity(n_near))),
+        space=space or FeatureSpace(),
+        rule=rule or SGD(),
+        n_steps=n_steps,
+        tau=tau,
+    )
+
+
+def greedy(*, step_size: float = 0.1, most: int = 10, n_steps: int = 30, tau: Weight | None = 0.75) -> Generator:
+    """One feature at a time, the one with the largest gradient (Schut et al. 2021): few features change."""
+    return Generator((), space=FeatureSpace(still=True), rule=Greedy(step_size, most), n_steps=n_steps, tau=tau)
+
+
+def nearest(*, tau: Weight | None = 0.75) -> Generator:
+    """The nearest real row of the target class, as far as people can change; mature if the model accepts it."""
+    return Generator((), start=NearestReal(), n_steps=0, tau=tau)
 
 
 def fgsm(epsilon: float) -> Generator:

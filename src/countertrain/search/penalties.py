@@ -1,15 +1,28 @@
 """Terms of the search objective: what a counterfactual should reach, and what it should stay near to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from countertrain.models.kernels import pick_label
+from countertrain.search.real_rows import RealRows, look_at
 from countertrain.search.state import SearchState, Slopes
 from countertrain.words import refuse_attribute
 
-__all__ = ["CrossEntropy", "Distance", "Energy", "Escape", "FreeEnergy", "Margin", "ScheduledEnergy", "distance"]
+__all__ = [
+    "ClassLogProbability",
+    "CrossEntropy",
+    "Distance",
+    "Energy",
+    "Escape",
+    "FreeEnergy",
+    "Gravity",
+    "Margin",
+    "ScheduledEnergy",
+    "distance",
+]
 __getattr__ = refuse_attribute(__name__, __all__)
 
 
@@ -37,6 +50,23 @@ class Escape:
     def slopes(self, state: SearchState) -> Slopes:
         """Those of the cross-entropy, the other way."""
         return Slopes(by_logits=-state.log_p.exp(), by_energy=-1.0)
+
+
+@dataclass(frozen=True)
+class ClassLogProbability:
+    """The logarithm of the probability of one class, whatever the target."""
+
+    label: int
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        return state.log_p[:, self.label]
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """One for the logit of the class, less all probabilities."""
+        by_logits = -state.log_p.exp()
+        by_logits[:, self.label] += 1
+        return Slopes(by_logits=by_logits)
 
 
 @dataclass(frozen=True)
@@ -121,3 +151,28 @@ class ScheduledEnergy:
         """The decay: a (b + k)^-0.9 with b = round(T / 25), a = b / 10; none at all for T <= 12."""
         b = round(n_steps / 25)
         return b / 10 * (b + k) ** -0.9  # type: ignore[no-any-return]  # a power of a positive number
+
+
+@dataclass(frozen=True)
+class Gravity:
+    """The mean l1 distance to the `k` nearest real rows of the target class, which pulls a row to where people are."""
+
+    k: int = 50
+    real: RealRows | None = None
+    """None: taken from the training rows by `bind`."""
+
+    def bind(self, x: Tensor, y: Tensor) -> Self:
+        """The penalty with the training rows x (n, *shape) of classes y (n,)."""
+        return self if self.real is not None else replace(self, real=RealRows.of(x, y))
+
+    def __call__(self, state: SearchState) -> Tensor:
+        """Penalty of each row, (P, n)."""
+        return self._ways(state).abs().flatten(3).sum(-1).mean(2)
+
+    def slopes(self, state: SearchState) -> Slopes:
+        """Away from the most of them, feature by feature."""
+        return Slopes(by_x=self._ways(state).sign().mean(2))
+
+    def _ways(self, state: SearchState) -> Tensor:
+        """From each real row to the iterate, (P, n, k, *shape)."""
+        return state.x.unsqueeze(2) - look_at(self.real).nearest(state.x.detach(), state.target, self.k)

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from countertrain.search.state import Memory
 from countertrain.search.streams import draw_normal
 from countertrain.words import refuse_attribute
 
-__all__ = ["SGD", "Adam", "Langevin", "Sign"]
+__all__ = ["SGD", "Adam", "Greedy", "Langevin", "Sign"]
 __getattr__ = refuse_attribute(__name__, __all__)
 
 
@@ -82,3 +83,25 @@ class Adam:
         square = torch.lerp(grad * grad, memory[1], self.beta2)
         scale = self.step_size / (1 - self.beta1**k)
         return -scale * mean / ((square / (1 - self.beta2**k)).sqrt() + self.eps), (mean, square)
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """A step of fixed size in the one feature with the largest gradient, in each at most so often (Schut et al.)."""
+
+    step_size: float = 0.1
+    most: int = 10
+    """Steps that any one feature may make."""
+    draws = False
+
+    def init(self, z: Tensor, seed: Tensor) -> Memory:
+        """The steps that each feature has made."""
+        return (torch.zeros_like(z),)
+
+    def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
+        """Down, in one feature."""
+        made = memory[0].flatten(2)
+        pull = grad.flatten(2).abs().masked_fill(made >= self.most, -1.0)
+        largest = functional.one_hot(pull.argmax(-1), pull.shape[-1]).bool() & (pull > 0)  # (P, n, D)
+        step = torch.where(largest, grad.flatten(2).sign() * -self.step_size, 0.0)
+        return step.view_as(grad), ((made + largest).view_as(grad),)

@@ -20,6 +20,8 @@ class FeatureSpace:
     """
 
     keep: tuple[slice, ...] = ()
+    still: bool = False
+    """Whether a feature that cannot move has no pull; it does not move either way, but a rule may look at its pull."""
 
     def encode(self, x: Tensor) -> Tensor:
         """x is its own state."""
@@ -31,7 +33,7 @@ class FeatureSpace:
 
     def pull_back(self, z: Tensor, grad: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
         """The gradient itself."""
-        return grad
+        return _hold(grad, low, high) if self.still else grad
 
     def settle(self, z: Tensor, x: Tensor) -> Tensor:
         """Go on from the projected row, but in the groups to keep from the state before it was projected."""
@@ -76,8 +78,7 @@ class LatentSpace:
 
     def pull_back(self, z: Tensor, grad: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
         """Through the decoder; features that cannot move do not pull."""
-        if low is not None and high is not None:
-            grad = grad.masked_fill(low >= high, 0.0)
+        grad = _hold(grad, low, high)
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             return torch.autograd.grad(self.decode(z), z, grad)[0]
@@ -93,3 +94,8 @@ class LatentSpace:
                 "rows: generator.bind(x, y)"
             )
         return self.vae
+
+
+def _hold(grad: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    """The gradient, without what cannot move."""
+    return grad if low is None or high is None else grad.masked_fill(low >= high, 0.0)

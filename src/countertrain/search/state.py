@@ -62,15 +62,15 @@ class Penalty(Protocol):
 
 
 class Start(Protocol):
-    """Where a search starts."""
+    """Where a search starts. One that needs training rows has a method `bind(x, y)` that returns it ready."""
 
     @property
     def draws(self) -> bool:
         """Whether it draws random numbers, by the seed of each row."""
         ...
 
-    def __call__(self, factual: Tensor, seed: Tensor, /) -> Tensor:
-        """The rows to start from: factuals (P, n, *shape) and seeds (P, n) -> (P, n, *shape)."""
+    def __call__(self, factual: Tensor, target: Tensor, seed: Tensor, /) -> Tensor:
+        """The rows to start from: factuals (P, n, *shape), targets and seeds (P, n) -> (P, n, *shape)."""
         ...
 
 

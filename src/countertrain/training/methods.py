@@ -1,16 +1,23 @@
-"""Training methods by name: counterfactual training, its two halves, with a teacher, and conventional training."""
+"""Training methods by name: counterfactual training, its halves, with a teacher; and those of others to compare."""
 
 from dataclasses import replace
 from typing import Literal, TypedDict, Unpack
 
 from countertrain.models.population import Weight
 from countertrain.search.generator import Generator
+from countertrain.training.adversarial import pgd, ross, trades
+from countertrain.training.counternet import counternet
 from countertrain.training.ct import CounterfactualMethod, Immature, advloss, div, ridge, teach, yloss
+from countertrain.training.gradsup import gradsup
+from countertrain.training.jem import jem
 from countertrain.training.method import Method, Session, Terms
 from countertrain.training.teaching import Teacher
 from countertrain.words import refuse_attribute
 
-__all__ = ["CounterfactualMethod", "Method", "SearchOptions", "Session", "ar", "bl", "cd", "ct", "taught"]
+__all__ = [
+    "CounterfactualMethod", "Method", "SearchOptions", "Session", "ar", "bl", "cd", "counternet", "ct", "gradsup",
+    "jem", "pgd", "ross", "taught", "trades",
+]  # fmt: skip
 __getattr__ = refuse_attribute(__name__, __all__)
 
 

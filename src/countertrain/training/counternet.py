@@ -1,0 +1,140 @@
+"""A network beside the classifier that writes counterfactuals in one pass, and learns in turns with it (CounterNet)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from countertrain.models.architectures import mlp
+from countertrain.models.kernels import fused_adam, lay_out_like, take_step
+from countertrain.models.population import Models, Population, Weight, member, per_model
+from countertrain.search.losses import predict
+from countertrain.training.ct import yloss
+from countertrain.training.method import Session, Task, Terms
+from countertrain.training.ranks import unshared
+
+__all__ = ["WritingMethod", "WritingSession", "counternet"]
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class WritingMethod:
+    """Named terms for the classifier, and beside it a network that learns to write counterfactuals of it."""
+
+    terms: Terms = field(default_factory=lambda: {"yloss": (1.0, yloss)})
+    lambda_valid: Weight = 1.0
+    """How much it weighs that the target is reached."""
+    lambda_near: Weight = 0.01
+    """How much it weighs to stay near the factual."""
+    hidden: tuple[int, ...] = (50, 50)
+    """Units of the hidden layers of the network that writes."""
+    learning_rate: float = 3e-3
+    """Of the network that writes."""
+
+    def bind(self, task: Task) -> Session:
+        """The method on training rows."""
+        return WritingSession(self, task)
+
+    def member(self, i: int) -> Self:
+        """The method of model i alone."""
+        terms = {name: (member(weight, i), term) for name, (weight, term) in self.terms.items()}
+        return type(self)(
+            terms, member(self.lambda_valid, i), member(self.lambda_near, i), self.hidden, self.learning_rate
+        )
+
+
+class WritingSession(Session):
+    """Writes a counterfactual of each row in one pass: the row itself, and what is to change for a target class."""
+
+    def __init__(self, method: WritingMethod, task: Task) -> None:
+        self._method, self._task = method, task
+        d = task.x[0].numel()
+        seeds = task.sampler.draw(lambda stream: torch.randint(2**31, (1,), generator=stream)).flatten().tolist()
+        self._writers = Population([mlp(d + task.n_classes, d, hidden=method.hidden, seed=s).to(task.x) for s in seeds])
+        self._optimizer = fused_adam(self._writers.trainable(), lr=method.learning_rate)
+        self._log: list[dict[str, Tensor]] = []
+
+    def write(self, x: Tensor, target: Tensor) -> Tensor:
+        """Counterfactuals of rows (P, n, *shape) for target classes (P, n), within what people can change."""
+        flat = x.flatten(2)
+        aim = functional.one_hot(target, self._task.n_classes).to(flat)
+        moved = (flat + self._writers(torch.cat([flat, aim], dim=-1))).view_as(x)
+        low, high = self._task.constraints.box(x)
+        return moved.clamp(low, high)
+
+    def before_epoch(self, model: Models, epoch: int, n_batches: int) -> None:
+        """Nothing has been written yet."""
+        self._log = []
+
+    def after_step(self, model: Models, x: Tensor, y: Tensor) -> None:
+        """The turn of the network that writes; the classifier stays as it is."""
+        model = unshared(model)  # every rank writes the same
+        size, method = len(model), self._method
+        with model.evaluating():
+            with torch.no_grad():
+                target = self._task.sampler.targets(predict(model(x)))
+            with torch.enable_grad():
+                written = self.write(x, target)
+                p = model(written).softmax(-1)
+                aim = functional.one_hot(target, self._task.n_classes).to(p)
+                valid = (p - aim).square().mean((1, 2))  # (P,)
+                near = (written - x).flatten(2).square().mean((1, 2))
+                weights = (per_model(weight, size, x) for weight in (method.lambda_valid, method.lambda_near))
+                by_valid, by_near = (w if isinstance(w, float) else w.squeeze(-1) for w in weights)
+                loss = by_valid * valid + by_near * near
+                slopes = torch.autograd.grad(loss.sum(), self._writers.trainable())
+        for parameter, slope in zip(self._writers.trainable(), slopes, strict=True):
+            parameter.grad = lay_out_like(parameter, slope)
+        take_step(self._optimizer)
+        reached = (p.detach().argmax(-1) == target).float().mean(-1)
+        self._log.append({"writing": loss.detach(), "written_valid": reached})
+
+    def metrics(self) -> dict[str, Tensor]:
+        """What the network that writes is trained on, and the share of counterfactuals that reach their target."""
+        names = self._log[0] if self._log else ()
+        return {name: torch.stack([each[name] for each in self._log]).mean(0) for name in names}
+
+    def state(self) -> dict[str, Tensor]:
+        """Its weights, and what its optimiser remembers of each."""
+        kept = {}
+        for name, parameter in self._writers.parameters.items():
+            kept[f"weight.{name}"] = self._lift(parameter.detach())
+            for moment in _MOMENTS if parameter in self._optimizer.state else ():
+                kept[f"{moment}.{name}"] = self._lift(self._optimizer.state[parameter][moment])
+        first = self._optimizer.state.get(self._writers.trainable()[0], {"step": torch.zeros(())})
+        return {**kept, "step": first["step"].expand(len(self._writers))}
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Both as they were."""
+        for name, parameter in self._writers.parameters.items():
+            parameter.copy_(state[f"weight.{name}"].view_as(parameter))
+            moments = {
+                moment: lay_out_like(parameter, state[f"{moment}.{name}"].to(parameter).view_as(parameter))
+                for moment in _MOMENTS
+                if f"{moment}.{name}" in state
+            }
+            if moments:
+                self._optimizer.state[parameter] = {"step": state["step"][0].clone(), **moments}
+
+    def _lift(self, value: Tensor) -> Tensor:
+        """With a first axis of P models, which a single one lacks."""
+        return value if len(self._writers) > 1 else value.unsqueeze(0)
+
+
+def counternet(
+    *,
+    lambda_clf: Weight = 1.0,
+    lambda_valid: Weight = 1.0,
+    lambda_near: Weight = 0.01,
+    hidden_writer: tuple[int, ...] = (50, 50),
+) -> WritingMethod:
+    """CounterNet (Guo et al. 2023): in turns, the classifier learns from real rows, and a network to write for it.
+
+    The classifier is any network, and shares no layer with the one that writes, which is told the target class.
+    """
+    return WritingMethod({"yloss": (lambda_clf, yloss)}, lambda_valid, lambda_near, hidden_writer)
