@@ -2,16 +2,19 @@
 # `make paper` reproduces the paper (what results/records holds is not computed again; all of it takes many hours),
 # `make bench` measures speed (about 20 minutes), `make advice` whether advice holds (an hour; records are kept),
 # `make defaults` which settings are a good default (hours; records are kept, too).
+# For a release: `make dist` builds the sdist and the wheel, `make delivery` tries them in a new virtual environment (minutes),
+# `make sbom` lists what is in there (CycloneDX), `make licences` writes docs/licences.md, `make pins` checks constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CODE := src tests benchmarks release reproduction
 PACKAGE := $(VENV)/.installed-package
 TOOLS := $(VENV)/.installed-tools
 export COUNTERTRAIN_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test check style types chromium format paper bench advice defaults docs clean
+.PHONY: demo test check style types chromium format paper bench advice defaults docs dist delivery sbom licences pins clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
@@ -29,15 +32,15 @@ chromium:
 check: style types
 
 style: $(TOOLS)
-	$(BIN)/ruff format --check src tests benchmarks reproduction
-	$(BIN)/ruff check src tests benchmarks reproduction
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 
 types: $(TOOLS)
 	$(BIN)/mypy
 
 format: $(TOOLS)
-	$(BIN)/ruff format src tests benchmarks reproduction
-	$(BIN)/ruff check --fix src tests benchmarks reproduction
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
 
 paper: $(PACKAGE)
 	$(BIN)/python -m reproduction all --document docs/reproduction.md
@@ -53,6 +56,22 @@ defaults: $(TOOLS)
 
 docs: $(TOOLS)
 	$(BIN)/mkdocs build --strict --site-dir site
+
+dist: $(TOOLS)
+	$(BIN)/python -m release.dist
+
+delivery: dist
+	$(BIN)/python -m release.trial
+
+# Of what the Containerfile installs, with a tool that has an environment of its own.
+sbom: dist
+	$(BIN)/python -m release.sbom
+
+licences: $(TOOLS)
+	$(BIN)/python -m release.licences docs/licences.md
+
+pins: $(TOOLS)
+	$(BIN)/python -m release.pins
 
 # The pins of constraints.txt are what was tested. Most of the package's libraries is never imported, so it is not
 # compiled (28 s); the tools are, because tests turn warnings of the compiler into errors.

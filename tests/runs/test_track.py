@@ -92,7 +92,7 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused_in_one_sentence(m
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ValueError, match="no tracker to show the epochs to; install it with: pip install mlflow"):
         find_tracker("mlflow")
-    with pytest.raises(ValueError, match="install it with: pip install tensorboardX"):
+    with pytest.raises(ValueError, match=r"install it with: pip install 'countertrain\[track\]'"):
         find_tracker("tensorboard")
 
 

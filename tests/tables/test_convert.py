@@ -196,7 +196,8 @@ def test_parquet_without_pyarrow_is_refused_with_the_way_out(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     source = written(people, tmp_path).rename(tmp_path / "people.parquet")
     assert refused(source, tmp_path) == (
-        f"{source} cannot be read as a Parquet file: that needs pyarrow; pip install pyarrow, or bring a CSV file"
+        f"{source} cannot be read as a Parquet file: that needs pyarrow; "
+        "pip install 'countertrain[parquet]', or bring a CSV file"
     )
 
 

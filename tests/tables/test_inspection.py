@@ -193,7 +193,7 @@ def test_an_excel_file_is_read_where_openpyxl_is_there(tmp_path: Path, monkeypat
         without.setitem(__import__("sys").modules, "openpyxl", None)
         path.write_bytes(b"PK")
         with pytest.raises(
-            ValueError, match="cannot be read as an Excel file: that needs openpyxl; pip install openpyxl"
+            ValueError, match=r"that needs openpyxl; pip install 'countertrain\[excel\]', or bring a CSV"
         ):
             inspect_source(path, "decision")
     pytest.importorskip("openpyxl")

@@ -83,7 +83,8 @@ def test_what_is_no_table_is_refused_in_one_sentence(
     path = tmp_path / "people.parquet"
     path.write_bytes(b"PAR1")
     assert refused(path) == (
-        f"{path} cannot be read as a Parquet file: that needs pyarrow; pip install pyarrow, or bring a CSV file"
+        f"{path} cannot be read as a Parquet file: that needs pyarrow; "
+        "pip install 'countertrain[parquet]', or bring a CSV file"
     )
 
 

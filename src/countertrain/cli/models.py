@@ -270,7 +270,12 @@ def export(
     from countertrain.estimator import CounterfactualClassifier
 
     path = out or folder / "model.onnx"
-    CounterfactualClassifier.load(folder).save_onnx(path)
+    try:
+        CounterfactualClassifier.load(folder).save_onnx(path)
+    except ImportError as error:
+        raise ValueError(
+            "export needs onnx and onnxscript; install them with: pip install 'countertrain[onnx]'"
+        ) from error
     console.print(f"model: {path}", soft_wrap=True)
 
 

@@ -63,7 +63,7 @@ def tune(
     from countertrain.cli.console import counting
     from countertrain.runs.settings import Settings, parse_assignments
     from countertrain.runs.track import find_tracker, show_finished
-    from countertrain.runs.tune import SPACE, Bound, Goal, tunable
+    from countertrain.runs.tune import SPACE, Bound, Goal, check_optuna, tunable
     from countertrain.runs.tune import tune as run_tune
 
     goal = Goal(tuple(minimise or ("ip", "cost")), tuple(map(Bound.parse, constraint or ["accuracy >= bl - 0.01"])))
@@ -90,6 +90,7 @@ def tune(
     space = SPACE.narrow(narrowed, fixed=shared)
     folder = out or Path("runs") / f"tune-{Path(data).stem}"
     tracker = find_tracker(track)
+    check_optuna()  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     with counting(f"tuning {data}") as progress:
         tuned = run_tune(

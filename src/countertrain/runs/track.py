@@ -26,7 +26,7 @@ def find_tracker(name: str | None) -> Tracker | None:
     if name is None:
         return None
     if name == "tensorboard":
-        return _tensorboard(_first_of("torch.utils.tensorboard", "tensorboardX", install="tensorboardX"))
+        return _tensorboard(_first_of("torch.utils.tensorboard", "tensorboardX", install="'countertrain[track]'"))
     if name == "mlflow":
         return _mlflow(_first_of("mlflow", install="mlflow"))
     raise ValueError(f"--track takes tensorboard or mlflow; got {name!r}")

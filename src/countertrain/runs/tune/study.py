@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +22,7 @@ from countertrain.runs.tune.judge import Judge, Measured
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["SPACE", "Space", "Tuned", "tune"]
+__all__ = ["SPACE", "Space", "Tuned", "check_optuna", "tune"]
 
 _SETTINGS, _METRICS, _SLACK, _EPOCH = "settings", "metrics", "slack", "epoch"  # what a trial carries along
 _RUNGS = (0.25, 0.5)  # shares of the epochs with a search after which the worse half is left behind
@@ -141,11 +142,16 @@ def _place_rungs(settings: Settings, prune: bool | None) -> tuple[int, ...]:
     return tuple(sorted(rung for rung in rungs if prune and first < rung < settings.epochs))
 
 
+def check_optuna() -> None:
+    """Refuse to tune without Optuna, in one sentence that says how to get it."""
+    if find_spec("optuna") is None:
+        raise ValueError("tuning needs Optuna; install it with: pip install 'countertrain[tune]'")
+
+
 def _open_study(goal: Goal, storage: str | Path, name: str) -> "optuna.Study":
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise ValueError("tuning needs Optuna; install it with: pip install 'countertrain[tune]'") from error
+    check_optuna()
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = str(storage) if "://" in str(storage) else f"sqlite:///{storage}"
     try:

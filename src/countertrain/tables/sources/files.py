@@ -114,12 +114,12 @@ def _import_parquet() -> Any:
     try:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise ValueError("that needs pyarrow; pip install pyarrow, or bring a CSV file") from None
+        raise ValueError("that needs pyarrow; pip install 'countertrain[parquet]', or bring a CSV file") from None
 
 
 def _read_excel(path: Path) -> pd.DataFrame:
     try:
         importlib.import_module("openpyxl")
     except ImportError:
-        raise ValueError("that needs openpyxl; pip install openpyxl, or bring a CSV file") from None
+        raise ValueError("that needs openpyxl; pip install 'countertrain[excel]', or bring a CSV file") from None
     return pd.DataFrame(pd.read_excel(path, engine="openpyxl"))
