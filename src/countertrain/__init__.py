@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from countertrain.evaluation import metrics
     from countertrain.models.architectures import lenet, linear, mlp
     from countertrain.recourse.answer import Recourse
+    from countertrain.regressor import CounterfactualRegressor
     from countertrain.search import generators, penalties, rules
     from countertrain.search.generator import Generator
     from countertrain.search.state import Counterfactuals
@@ -23,6 +24,7 @@ _PUBLIC = {
     "Constraints": "constraints",
     "CounterfactualClassifier": "estimator",
     "CounterfactualLoss": "training.loss",
+    "CounterfactualRegressor": "regressor",
     "CounterfactualTrainer": "training.trainer",
     "Counterfactuals": "search.state",
     "Generator": "search.generator",
@@ -49,6 +51,7 @@ __all__ = [
     "Constraints",
     "CounterfactualClassifier",
     "CounterfactualLoss",
+    "CounterfactualRegressor",
     "CounterfactualTrainer",
     "Counterfactuals",
     "Generator",

@@ -35,6 +35,7 @@ LINE = [
     {"report"},
     {"runs"},
     {"estimator"},
+    {"regressor"},
     {"demo"},
     {"serve"},
     {"cli", "__main__"},

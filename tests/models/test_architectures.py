@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.models.architectures import Pieces, lenet, linear, mlp, piecewise
+from countertrain.models.merging import Merged
 from countertrain.models.population import NotStackableError, Population
 
 Build = Callable[..., nn.Module]
@@ -177,3 +178,13 @@ def test_lenet_refuses_rows_that_are_no_square_image(n_features: int) -> None:
 def test_an_unknown_initialisation_is_refused() -> None:
     with pytest.raises(ValueError, match="init must be 'glorot' or 'torch'; got 'xavier'"):
         mlp(2, 2, init="xavier")
+
+
+def test_pieces_inside_of_a_network_that_is_no_chain_run_in_a_population() -> None:
+    models = [Merged(piecewise(3, 4, hidden=(5,), n_pieces=4, seed=seed), [0, 0, 1, 1]) for seed in range(2)]
+    x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    population = Population(models)
+    assert not population.rows_last
+    with torch.no_grad():
+        together = population(x)
+    torch.testing.assert_close(together, torch.stack([model(rows) for model, rows in zip(models, x, strict=True)]))

@@ -135,7 +135,7 @@ def _multiply_thin(weight: Tensor, h: Tensor) -> Tensor:
 def append_pieces(h: Tensor, numbers: Tensor, shift: Tensor, slope: Tensor) -> Tensor:
     """h (..., D, n), then shift + slope * numbers between 0 and 1 for R numbers (..., R, n) and T pieces, (T, 1)."""
     numbers = numbers.unsqueeze(-2)  # (..., R, 1, n)
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or torch._C._functorch.is_batchedtensor(h):
         return torch.cat([h, torch.addcmul(shift, numbers, slope).clamp(0, 1).flatten(-3, -2)], dim=-2)
     n_features, (n_numbers, _, n) = h.shape[-2], numbers.shape[-3:]
     out = h.new_empty(*h.shape[:-2], n_features + n_numbers * len(slope), n)  # written once, and in its place

@@ -23,6 +23,8 @@ class Estimator(BaseModel):
     classes_dtype: str
     n_features_in: int
     feature_names_in: list[str] | None
+    bins: dict[str, Any] | None = None
+    """Of a regressor, the bins of its outcomes."""
 
 
 class About(BaseModel):
