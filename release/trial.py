@@ -7,6 +7,7 @@ Containerfile installs, its commands step by step, as a user without rights who 
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,11 +91,14 @@ def run_container(folder: Path) -> None:
             command = _move(one.given, image).replace("${TORCH_INDEX}", "https://download.pytorch.org/whl/cpu")
             _call(ROOT, [*_without_index(shlex.split(command)), "--quiet"])
     environment = dict(word.split("=", 1) for word in shlex.split(told["ENV"])) | {"COUNTERTRAIN_TOKEN": "x" * 32}
-    with _serving([*read_words(told["ENTRYPOINT"]), *read_words(told["CMD"])], environment):
-        _wait_until_healthy(read_words(told["HEALTHCHECK"]), environment)
-        _check_status("/schema", 401)
-        _check_status("/schema", 200, token=environment["COUNTERTRAIN_TOKEN"])
-        _check_status("/", 200)
+    port = _find_port()
+    serve = [*read_words(told["ENTRYPOINT"]), *read_words(told["CMD"]), "--port", port]
+    with _serving(serve, environment):
+        _wait_until_healthy(read_words(told["HEALTHCHECK"].replace(":8000", f":{port}")), environment)
+        address, token = f"http://127.0.0.1:{port}", environment["COUNTERTRAIN_TOKEN"]
+        _check_status(f"{address}/", 200)
+        _check_status(f"{address}/schema", 401)
+        _check_status(f"{address}/schema", 200, token)
 
 
 def _move(given: str, image: Mapping[str, str]) -> str:
@@ -136,8 +140,15 @@ def _wait_until_healthy(words: list[str], environment: Mapping[str, str]) -> Non
     raise AssertionError("the health check of the Containerfile does not pass within two minutes")
 
 
-def _check_status(path: str, expected: int, token: str | None = None) -> None:
-    request = urllib.request.Request(f"http://127.0.0.1:8000{path}")
+def _find_port() -> str:
+    """A port that is free, since this machine may serve something at the port of the container."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def _check_status(address: str, expected: int, token: str | None = None) -> None:
+    request = urllib.request.Request(address)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
@@ -145,7 +156,7 @@ def _check_status(path: str, expected: int, token: str | None = None) -> None:
             status = answer.status
     except urllib.error.HTTPError as error:
         status = error.code
-    assert status == expected, f"GET {path} answers {status}, not {expected}"
+    assert status == expected, f"GET {address} answers {status}, not {expected}"
 
 
 def _check_refusal(folder: Path, command: str, sentence: str) -> None:

@@ -1,6 +1,7 @@
 """What goes out: a wheel that runs outside of a clone, a Containerfile, pins, licences, a version that is said once."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -144,3 +145,28 @@ def test_the_containerfile_keeps_to_the_rules_and_a_careless_one_does_not() -> N
         "ADD fetches and unpacks; use COPY",
         "RUN pip install countertrain installs versions that nobody tested; add --constraint",
     ]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_understands_the_unit_and_finds_it_little_exposed(tmp_path: Path) -> None:
+    unit = tmp_path / "countertrain.service"
+    text = (ROOT / "deploy" / unit.name).read_text(encoding="utf-8")
+    unit.write_text(text.replace("/opt/countertrain/bin/countertrain", sys.executable), encoding="utf-8")
+    verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit]
+    exposed = subprocess.run(command, capture_output=True, text=True)
+    assert exposed.returncode == 0, exposed.stdout
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_nginx_understands_the_proxy(tmp_path: Path) -> None:
+    site = (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+    site = re.sub(r"^ +ssl_certificate.*\n", "", site, flags=re.MULTILINE).replace("443 ssl", "443")
+    (tmp_path / "site.conf").write_text(site, encoding="utf-8")
+    whole = (
+        f"pid {tmp_path}/pid;\nerror_log {tmp_path}/log;\nevents {{}}\nhttp {{ access_log off; include site.conf; }}\n"
+    )
+    (tmp_path / "nginx.conf").write_text(whole, encoding="utf-8")
+    tested = subprocess.run(["nginx", "-t", "-c", tmp_path / "nginx.conf"], capture_output=True, text=True)
+    assert tested.returncode == 0, tested.stderr

@@ -176,7 +176,7 @@ def test_the_tutorial_on_credit_default_runs_as_written(runner: Runner, monkeypa
     check(TUTORIAL, runner)
 
 
-@pytest.mark.parametrize("name", [*PYTHON_ONLY, *WHOLE, TUTORIAL])
+@pytest.mark.parametrize("name", [*PYTHON_ONLY, *WHOLE, TUTORIAL, "docs/deploy.md"])
 def test_every_command_that_a_document_shows_can_be_understood(name: str) -> None:
     group: Any = typer.main.get_command(cli.app)
     for block in blocks(name):
