@@ -12,7 +12,8 @@ _LONGEST = 120  # some put the whole text of their licence where its name belong
 _HEAD = """# Licences
 
 Our own files are under the MIT licence. These libraries are installed with them, each under a licence of its own.
-*With* names the extras that need a library; where it is empty, the library is always installed. Versions are in `constraints.txt`, and in the bill of materials that `make sbom` writes.
+*With* names the extras that need a library; where it is empty, the library is always installed.
+Versions are in `constraints.txt`, and in the bill of materials that `make sbom` writes.
 
 This page is written by `make licences` from what the libraries say of themselves, on Linux. A torch with CUDA also
 brings libraries of NVIDIA, under licences of their own.
