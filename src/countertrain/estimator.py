@@ -25,6 +25,7 @@ from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import read_run, write_run
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
+from countertrain.runs.monotone import declare_monotone
 from countertrain.runs.registry import OwnCode, find_encoder, read_schema
 from countertrain.runs.run import Run
 from countertrain.runs.settings import FRAME, Settings, SettingsSource, settings_to_mapping
@@ -69,6 +70,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     - `threshold`: the probability that `target` needs, of two classes: a number; or "cost:5:1", chosen by the held-out
       rows so that mistakes cost least (to grant it wrongly costs 5, to refuse it wrongly 1); or "rate:0.3", so that
       30 % of people get it.
+    - `monotone`: columns in which the model never goes the wrong way, by construction: {"income": "+", "debt": "-"}. As
+      one with "+" rises, `target` never becomes less probable, all else equal. Also 1, -1 and 0, by name or in a list
+      with one for each column, as LightGBM and scikit-learn have it.
     - `against_evidence`: advice keeps to what the training rows say of a column, where that is clear (that more of it,
       or less, makes the wanted class more frequent, all else equal) and nobody has declared a direction. True, or the
       names of columns, lets it go the other way.
@@ -120,6 +124,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         decrease: Sequence[str] | None = None,
         target: Any = None,
         threshold: float | str | Mapping[str, float] | None = None,
+        monotone: Mapping[str, Any] | Sequence[Any] | NDArray[Any] | None = None,
         against_evidence: bool | Sequence[str] | None = None,
         objective: str | Method | None = None,
         generator: str | Generator | None = None,
@@ -153,6 +158,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.decrease = decrease
         self.target = target
         self.threshold = threshold
+        self.monotone = monotone
         self.against_evidence = against_evidence
         self.objective = objective
         self.generator = generator
@@ -507,6 +513,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             schema = read_schema(Path(settings.schema_file))
         schema = Schema.infer(table) if schema is None else schema
         check_names(list(settings.mutability), schema.names)
+        schema = declare_monotone(settings, schema, list(table.columns) if isinstance(table, pd.DataFrame) else None)
         return schema.with_columns(**{name: {"mutability": way} for name, way in settings.mutability.items()})
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 __all__ = [
-    "explain_mistakes", "first_mistake", "list_names", "list_phrases", "plain", "refuse_attribute", "say_mistake",
-    "suggest",
+    "explain_mistakes", "first_mistake", "list_names", "list_phrases", "plain", "read_sign", "refuse_attribute",
+    "say_mistake", "suggest",
 ]  # fmt: skip
 
 Mistake = Mapping[str, Any]
@@ -25,6 +25,15 @@ class Mistakes(Protocol):
 def plain(value: Any) -> Any:
     """A number or truth value of NumPy as Python's own; anything else as it is."""
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
+
+
+def read_sign(given: Any) -> str:
+    """A direction in any usual spelling, 1 and -1 being scikit-learn's and LightGBM's, as "+", "-", or "0" for none."""
+    signs = {"+": "+", "increase": "+", 1: "+", "-": "-", "decrease": "-", -1: "-", "0": "0", 0: "0"}
+    given = plain(given)
+    if isinstance(given, bool) or not isinstance(given, str | int | float) or given not in signs:
+        raise ValueError("must be '+' (or 1, 'increase'), '-' (or -1, 'decrease') or 0 for each column")
+    return signs[given]
 
 
 def suggest(name: object, known: Iterable[object], otherwise: str | None = None) -> str:

@@ -149,11 +149,15 @@ def test_a_fall_on_the_way_up_is_found_and_a_straight_way_has_none() -> None:
     assert bent["debt"].share == 0
 
 
-@pytest.mark.parametrize("declared", [{"income": "+"}, {"income": "increase"}, [1, 0]])
-def test_declared_directions_are_known_by_any_spelling_and_come_first(declared: Any) -> None:
-    slopes = measure_slopes(*decide(bent=True, monotone=declared), 1)
+def test_declared_directions_come_first_and_turn_for_the_other_class() -> None:
+    decider, x = decide(bent=True)
+    schema = decider.encoder.schema.with_columns(income={"monotone": "+"})
+    told = replace(decider, encoder=replace(decider.encoder, schema=schema), settings={"target": "yes"})
+    slopes = measure_slopes(told, x, 1)
     assert (slopes[0].column, slopes[0].declared, slopes[0].rises) == ("income", True, True)
     assert not slopes[1].declared
+    other = measure_slopes(told, x, 0)
+    assert (other[0].column, other[0].declared, other[0].rises) == ("income", True, False)
 
 
 def test_boosting_is_trained_on_the_same_rows_and_judged_by_the_same() -> None:

@@ -10,8 +10,8 @@ from countertrain.words import suggest
 
 __all__ = [
     "AgainstEvidence", "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
-    "Out", "Reasons", "SchemaFile", "SettingsFile", "Target", "Track", "Wanted", "collect_settings", "find_codes",
-    "find_columns", "parse_seeds", "split_names",
+    "Monotone", "Out", "Reasons", "SchemaFile", "SettingsFile", "Target", "Track", "Wanted", "collect_settings",
+    "find_codes", "find_columns", "parse_seeds", "split_names",
 ]  # fmt: skip
 
 Data = Annotated[
@@ -26,6 +26,13 @@ Label = Annotated[str | None, typer.Option(help="Column to predict; the last one
 Immutable = Annotated[Columns, typer.Option(help="Columns people cannot change: a,b.", metavar="A,B")]
 Increase = Annotated[Columns, typer.Option(help="Columns that can only grow.", metavar="A,B")]
 Decrease = Annotated[Columns, typer.Option(help="Columns that can only shrink.", metavar="A,B")]
+Monotone = Annotated[
+    Columns,
+    typer.Option(
+        help="Columns as which rise the target never becomes less probable (+), or never more (-): a=+,b=-.",
+        metavar="A=+,B=-",
+    ),
+]
 Drop = Annotated[Columns, typer.Option(help="Columns to leave out.", metavar="A,B")]
 SchemaFile = Annotated[
     Path | None, typer.Option("--schema", help="TOML file with what the columns mean; inferred if left out.")
@@ -62,6 +69,14 @@ def split_names(given: Columns) -> list[str]:
     return [name.strip() for part in given or () for name in part.split(",") if name.strip()]
 
 
+def _parse_sign(text: str) -> tuple[str, str]:
+    """`income=+` as column and direction."""
+    name, equals, sign = text.rpartition("=")
+    if not equals or sign.strip() not in ("+", "-", "0"):
+        raise ValueError(f"--monotone takes columns with + or -, such as income=+,debt=-; got {text!r}")
+    return name.strip(), sign.strip()
+
+
 def find_columns(option: str, given: Columns, known: Iterable[str], where: str) -> list[str]:
     """The same, where each must be one of the columns that are known."""
     names, columns = split_names(given), list(map(str, known))
@@ -77,7 +92,9 @@ def collect_settings(
     """What a command was told, by name of the setting: its options over --settings, and --set over both."""
     from countertrain.runs.settings import parse_assignments, settings_to_mapping
 
-    columns = {name: split_names(given.pop(name, None)) for name in ("immutable", "increase", "decrease", "drop")}
+    lists = ("immutable", "increase", "decrease", "drop")
+    columns: dict[str, list[Any]] = {name: split_names(given.pop(name, None)) for name in lists}
+    columns["monotone"] = list(map(_parse_sign, split_names(given.pop("monotone", None))))
     told = {**given, **columns, "schema_file": None if schema is None else str(schema)}
     told = {name: value for name, value in told.items() if value not in (None, [])}
     return {**settings_to_mapping(settings_file), **told, **parse_assignments(assignments or [])}

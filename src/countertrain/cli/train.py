@@ -31,6 +31,7 @@ def train(
     immutable: options.Immutable = None,
     increase: options.Increase = None,
     decrease: options.Decrease = None,
+    monotone: options.Monotone = None,
     drop: options.Drop = None,
     against_evidence: options.AgainstEvidence = False,
     schema: options.SchemaFile = None,
@@ -98,6 +99,7 @@ def train(
         immutable=immutable,
         increase=increase,
         decrease=decrease,
+        monotone=monotone,
         drop=drop,
         against_evidence=True if against_evidence else None,
         objective=objective,
@@ -178,6 +180,9 @@ def _print_training(run: "Run", folder: Path) -> None:
                 console.print(
                     f"accuracy on {len(run.data.test):,} test rows{name}: {_say_accuracy(one, run.data.test)}"
                 )
+    monotone = [f"{c.name} {c.monotone}" for c in run.data.schema.columns if c.monotone is not None]
+    if monotone:
+        console.print(f"[dim]monotone by construction: {escape(list_phrases(monotone, 12))}[/]", soft_wrap=True)
     known = _say_evidence(run)
     if known:
         console.print(f"[dim]advice keeps to the evidence: {escape(known)}[/]", soft_wrap=True)
@@ -210,7 +215,7 @@ def _say_evidence(run: "Run") -> str:
     decider = run.decider
     if decider.evidence is None or decider.target is None:
         return ""
-    free = {column.name for column in decider.encoder.schema.columns if column.mutability == "both"}
+    free = {c.name for c in decider.encoder.schema.columns if c.mutability == "both" and c.monotone is None}
     known = [one for one in decider.evidence.by_class[decider.classes.index(decider.target)] if one.column in free]
     signs = [f"{one.column} {one.sign}" for one in known if one.sign != "?"]
     return list_phrases([*signs, *(f"{one.column} (some levels)" for one in known if one.against)], 12)

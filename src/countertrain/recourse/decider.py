@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from countertrain.constraints import Constraints
+from countertrain.constraints import Constraints, Mutability
 from countertrain.models.deciding import as_one, logits_of
 from countertrain.recourse.evidence import Evidence
 from countertrain.recourse.threshold import Threshold, decide
@@ -72,9 +72,35 @@ class Decider:
         return self._encode_for(k).schema.columns
 
     def _encode_for(self, k: int) -> Encoder:
-        if self.evidence is None:
+        ways = self.find_ways(k)
+        if self.evidence is None and not ways:
             return self.encoder
-        return replace(self.encoder, schema=self.evidence.narrow(self.encoder.schema, k))
+        schema = self.encoder.schema
+        schema = schema.with_columns(**{name: {"mutability": _meet(schema[name], way)} for name, way in ways.items()})
+        return replace(self.encoder, schema=schema if self.evidence is None else self.evidence.narrow(schema, k))
+
+    def find_ways(self, k: int) -> dict[str, Mutability]:
+        """Which way columns help, or make no difference, by construction of the models, for people who want class k.
+
+        What is declared is said of one class: of the other one of two it is the reverse, of one among several nothing.
+        """
+        signs = {c.name: c.monotone for c in self.encoder.schema.columns if c.monotone is not None}
+        wanted = self.settings.get("target")
+        if not signs or wanted is None:
+            return {}
+        mine = k == find_class(wanted, self.classes)
+        if not mine and len(self.classes) > 2:
+            return {}
+        return {name: "increase" if (sign == "+") == mine else "decrease" for name, sign in signs.items()}
+
+    def list_directions(self, k: int) -> dict[str, str]:
+        """By column that may go both ways, what is known to help people who want class k: by construction, or rows."""
+        known = () if self.evidence is None else self.evidence.by_class[k]
+        said = {one.column: one.summary() for one in known if one.is_clear}
+        more = {"increase": "more", "decrease": "less"}
+        said |= {name: f"{more[way]} helps (by construction)" for name, way in self.find_ways(k).items()}
+        free = {column.name for column in self.encoder.schema.columns if column.mutability == "both"}
+        return {name: text for name, text in said.items() if name in free}
 
     @cached_property
     def _limits(self) -> dict[int, Constraints]:
@@ -93,3 +119,8 @@ class Decider:
         """What is decided about each encoded row, (n,), and the probability of each class, (n, K) float64."""
         logits = logits_of(self.model, x.float())
         return decide(logits, self.threshold), logits.double().softmax(-1)
+
+
+def _meet(column: Column, way: Mutability) -> Mutability:
+    """What is left to a column that only helps one way: nothing where people can only go the other one."""
+    return way if column.mutability in ("both", way) else "none"

@@ -128,7 +128,7 @@ class RecourseSearch:
         given: dict[str, Any] = {"immutable": immutable, "ranges": ranges} if immutable or ranges else {}
         constraints = self.decider.restrict(int(target[0]) if len(target) else 0, **given)
         reach = Reach.of(constraints, origin)
-        for k in target.unique().tolist() if self.decider.evidence is not None else ():
+        for k in target.unique().tolist():
             rows = (target == k).nonzero()[:, 0]
             if len(rows) < len(target):
                 reach = reach.put(rows, Reach.of(self.decider.restrict(k, **given), origin[rows]))

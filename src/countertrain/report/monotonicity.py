@@ -1,9 +1,7 @@
 """Whether the probability falls for somebody as a column gets better, by declaration or by what the rows show."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +14,6 @@ __all__ = ["FALL", "Slope", "measure_slopes"]
 FALL = 0.01
 """A fall of the probability that is more than rounding, one percentage point."""
 _VALUES, _PEOPLE = 20, 300
-_WAYS: Mapping[object, int] = {"+": 1, "-": -1, "increase": 1, "decrease": -1, 1: 1, -1: -1, 0: 0}
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Slope:
 def measure_slopes(decider: Decider, x: Tensor, target: int, *, seed: int = 0) -> tuple[Slope, ...]:
     """Each column of numbers that has a direction, on some of the encoded rows x (n, D), most violations first."""
     encoder = decider.encoder
-    declared = _read_declared(decider)
+    declared = {name: 1 if way == "increase" else -1 for name, way in decider.find_ways(target).items()}
     marks = Landmarks.of(decider)
     shown = marks.direction.get(target, torch.zeros(len(encoder.features)))
     stream = torch.Generator().manual_seed(seed)
@@ -62,11 +59,3 @@ def _measure_falls(decider: Decider, x: Tensor, feature: int, values: Tensor, ta
     rows[:, feature] = values.repeat(len(x))
     probability = decider.compute_probabilities(rows)[:, target].view(len(x), len(values))
     return (probability.cummax(1).values - probability).amax(1)
-
-
-def _read_declared(decider: Decider) -> dict[str, int]:
-    """The directions that the owner has declared for the model, by column: 1 where more is better, -1 where less is."""
-    given = decider.settings.get("monotone") or {}
-    if not isinstance(given, Mapping):  # scikit-learn's and LightGBM's spelling: one number per column
-        given = dict(zip(decider.encoder.schema.names, np.atleast_1d(given).tolist(), strict=False))
-    return {name: _WAYS.get(way, 0) for name, way in given.items() if _WAYS.get(way, 0)}

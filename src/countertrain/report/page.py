@@ -136,16 +136,13 @@ def _describe_values(column: Numeric | Categorical | Boolean) -> str:
 
 
 def _describe_way(decider: Decider, target: int, i: int) -> str:
-    """How a column may change, and what the training rows say of it, where advice keeps to that."""
+    """How a column may change, and which way helps, where advice keeps to that."""
     schema = decider.encoder.schema
     column = schema.columns[i]
     if schema.rulebook is not None and column.name in schema.rulebook.following:
         return "follows"
-    way = WAYS[column.mutability]
-    if decider.evidence is None or column.mutability != "both":
-        return way
-    known = decider.evidence.by_class[target][i]
-    return f"{way}: {known.summary()}" if known.is_clear else way
+    known = decider.list_directions(target).get(column.name)
+    return f"{WAYS[column.mutability]}{'' if known is None else f': {known}'}"
 
 
 def _write_percent(share: float | None) -> str:

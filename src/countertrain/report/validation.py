@@ -135,7 +135,9 @@ def _judge_slopes(e: "Evidence", v: Validation) -> Iterator[Finding]:
         text = f"Declared directions are broken: {e.wanted} becomes less probable somewhere as {_list_slopes(broken)}."
         yield Finding("warn", text, "monotone")
     elif declared:
-        yield Finding("good", "No declared direction is broken for anybody who was looked at.", "monotone")
+        ways = list_phrases([_say_way(one) for one in declared], _SHOWN)
+        text = f"By construction of the model, {e.wanted} never becomes less probable as {ways}, all else equal."
+        yield Finding("good", text, "monotone")
     if odd:
         text = f"Against what the real rows show, {e.wanted} becomes less probable somewhere as {_list_slopes(odd)}."
         yield Finding("look", text, "monotone")
@@ -143,5 +145,8 @@ def _judge_slopes(e: "Evidence", v: Validation) -> Iterator[Finding]:
 
 def _list_slopes(slopes: list[Slope]) -> str:
     """`income grows (12 % of people), debt shrinks (3 % of people) and 2 more`."""
-    said = [f"{one.column} {'grows' if one.rises else 'shrinks'} ({percent(one.share)} of people)" for one in slopes]
-    return list_phrases(said, _SHOWN)
+    return list_phrases([f"{_say_way(one)} ({percent(one.share)} of people)" for one in slopes], _SHOWN)
+
+
+def _say_way(slope: Slope) -> str:
+    return f"{slope.column} {'grows' if slope.rises else 'shrinks'}"

@@ -146,8 +146,9 @@ def parameters_from_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _from_json(name: str, value: Any) -> Any:
     if name == "schema" and value is not None:
         return Schema(**value)
-    if name in ("class_weight", "threshold") and isinstance(value, list):
-        return dict(value)
+    if name in ("class_weight", "threshold", "monotone") and isinstance(value, list):
+        pairs = all(isinstance(entry, list) for entry in value)
+        return dict(value) if pairs else tuple(value)
     return tuple(value) if isinstance(value, list) else value
 
 

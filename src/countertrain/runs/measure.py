@@ -17,6 +17,7 @@ from countertrain.models.population import Population
 from countertrain.runs.calibration import calibrate
 from countertrain.runs.callbacks import EarlyStopping
 from countertrain.runs.modules import private_stream
+from countertrain.runs.monotone import build_monotone
 from countertrain.runs.registry import NOTHING_OWN, OwnCode, build_constraints, build_models, build_trainer
 from countertrain.runs.settings import Settings
 from countertrain.runs.weighting import class_weights
@@ -49,6 +50,10 @@ class Training:
     ) -> Self:
         """New models for runs that differ in nothing but VARYING settings."""
         models = tuple(model for run in runs for model in build_models(run, data, own))
+        monotone = build_monotone(runs[0], data, models[0])
+        if monotone is not None:
+            for model in models:
+                monotone.begin(dict(model.named_parameters()))
         return cls(tuple(runs), data, models, own, checkpoint)
 
     def fit(
@@ -69,6 +74,9 @@ class Training:
         first, train, validation = self.runs[0], self.data.train, self.data.validation
         weight = class_weights(first, self.data)
         trainer = build_trainer(self.runs, self.data, own=self.own, weight=weight, compiled=compiled)
+        monotone = build_monotone(first, self.data, self.models[0])
+        if monotone is not None:
+            trainer = replace(trainer, project=monotone.project)
         stopping = EarlyStopping(self.models, validation, weight, first.patience) if first.early_stopping else None
         watching: list[Callback] = [*callbacks, *([] if stopping is None else [stopping])]
         if until is not None:

@@ -19,6 +19,7 @@ from countertrain.constraints import Constraints
 from countertrain.evaluation.protocol import EvaluationProtocol
 from countertrain.models.kernels import fused_adam
 from countertrain.runs.modules import Module, build_own_models
+from countertrain.runs.monotone import declare_monotone
 from countertrain.runs.plugins import PluginError, find_plugins, load_plugin
 from countertrain.runs.wanted import check_wanted
 from countertrain.runs.weighting import weight_classes
@@ -179,7 +180,8 @@ def load_data(settings: "Settings", hear: Callable[[Inspection], None] | None = 
     )
     check_columns(settings, data)
     check_wanted(settings, data)
-    return data
+    schema = declare_monotone(settings, data.schema)
+    return data if schema is data.schema else replace(data, encoder=replace(data.encoder, schema=schema))
 
 
 def find_encoder(name: str) -> FitEncoder:

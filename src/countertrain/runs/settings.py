@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from countertrain.runs.profiles import first_profile, values_of_profile
 from countertrain.runs.threshold_rules import read_rule
-from countertrain.words import explain_mistakes, plain, suggest
+from countertrain.words import explain_mistakes, plain, read_sign, suggest
 
 __all__ = [
     "FRAME", "Settings", "SettingsError", "SettingsSource",   "parse_assignments",
@@ -75,6 +75,17 @@ def _check_terms(given: Any) -> Any:
     return given
 
 
+def _read_signs(given: Any) -> Any:
+    """Directions by column as pairs, or one per column in their order, as LightGBM and scikit-learn have them."""
+    given = given.tolist() if hasattr(given, "tolist") else given
+    pairs = _pair_up(given)
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence):
+        raise ValueError("must be a direction for each column by its name, or a list with one for each of all columns")
+    if all(isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2 for pair in pairs):
+        return tuple((str(name), read_sign(sign)) for name, sign in pairs)
+    return tuple(map(read_sign, pairs))
+
+
 Terms = Annotated[tuple[tuple[str, float], ...], AfterValidator(_check_terms), BeforeValidator(_pair_up)]
 ClassWeight = Annotated[Literal["balanced"] | tuple[tuple[Label, float], ...] | None, BeforeValidator(_pair_up)]
 
@@ -118,6 +129,11 @@ class Settings(BaseModel):
     immutable: Names = Field((), description="columns that people cannot change")
     increase: Names = Field((), description="columns that can only grow")
     decrease: Names = Field((), description="columns that can only shrink")
+
+    monotone: Annotated[tuple[tuple[str, str], ...] | Names, BeforeValidator(_read_signs)] = Field(
+        (),
+        description='columns as which rise the target never becomes less probable, {income = "+"}, or more so, "-"',
+    )
 
     against_evidence: bool | Names = Field(
         True,

@@ -10,7 +10,6 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 from pydantic import TypeAdapter
 
-from countertrain.recourse.decider import Decider
 from countertrain.recourse.rendering import FIFTHS, say_cost
 from countertrain.serve.answers import ExplainAnswer, Form, Health, Label, PredictAnswer, Refusal, Sample
 from countertrain.serve.batching import Batcher
@@ -132,11 +131,12 @@ async def _answer(batchers: Mapping[str, Batcher[Asked, bytes]], question: Asked
 
 def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
     main = desks["main"]
-    encoder, evidence = main.decider.encoder, _list_evidence(main.decider)
+    encoder, target = main.decider.encoder, main.decider.target
+    known = {} if target is None else main.decider.list_directions(main.decider.classes.index(target))
     columns = [
         column.model_dump(mode="json")
         | ({"fifths": _find_fifths(scale)} if isinstance(column, Numeric) else {"labels": column.labels})
-        | {"evidence": evidence.get(column.name)}
+        | {"evidence": known.get(column.name)}
         for column, scale in zip(encoder.schema.columns, encoder.scales, strict=True)
     ]
     cost = {name: say_cost(ranked=bool(desk.decider.encoder.ranks)) for name, desk in desks.items()}
@@ -146,22 +146,13 @@ def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
         fifths=[*FIFTHS],
         cost=cost,
         classes=[*main.decider.classes],
-        target=main.decider.target,
+        target=target,
         needed={name: [*desk.search.list_needed().values()] for name, desk in desks.items()},
         models=[*desks],
         max_rows=limits.rows,
         max_options=limits.options,
         max_sample=shown,
     )
-
-
-def _list_evidence(decider: Decider) -> dict[str, str]:
-    """By column, what the training rows say of it for people who want what they are said to want."""
-    if decider.target is None or decider.evidence is None:
-        return {}
-    known = decider.evidence.by_class[decider.classes.index(decider.target)]
-    free = {column.name for column in decider.encoder.schema.columns if column.mutability == "both"}
-    return {one.column: one.summary() for one in known if one.is_clear and one.column in free}
 
 
 def _find_fifths(scale: Scale) -> list[float] | None:

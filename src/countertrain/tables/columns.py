@@ -21,7 +21,7 @@ from pydantic import (
 
 from countertrain.constraints import Mutability
 from countertrain.tables.sentences import SchemaError, in_one_sentence
-from countertrain.words import plain, suggest
+from countertrain.words import plain, read_sign, suggest
 
 __all__ = [
     "EXACT",
@@ -51,6 +51,15 @@ Range = Sequence[Level | None]
 """What a column may become: lowest and highest number (None: any), or the levels that are open."""
 
 
+def _read_monotone(given: object) -> str | None:
+    sign = "0" if given is None else read_sign(given)
+    return None if sign == "0" else sign
+
+
+Monotone = Annotated[Literal["+", "-"] | None, BeforeValidator(_read_monotone)]
+"""Whether the probability of the wanted class never falls as the column rises ("+"), or as it falls ("-")."""
+
+
 class Numeric(BaseModel):
     """A column of numbers in a person's own units."""
 
@@ -69,6 +78,7 @@ class Numeric(BaseModel):
     upper: float | None = None
     """None: the highest value of the training rows."""
     mutability: Mutability = "both"
+    monotone: Monotone = None
     missing: Literal["refuse", "fill"] = "refuse"
     fill: float | None = None
     """Stands for a missing value; None: the median of the training rows."""
@@ -187,6 +197,8 @@ class Categorical(BaseModel):
     levels: tuple[Level, ...]
     ordered: bool = False
     mutability: Mutability = "both"
+    monotone: Monotone = None
+    """As levels go on in their order; what is missing or unseen has no place in it."""
     transitions: dict[str, tuple[str, ...]] | None = None
     """Where a person at a level may go, both as texts; a level left out may go nowhere. None: to any but rare ones."""
     rare: tuple[str, ...] | None = None
@@ -209,6 +221,8 @@ class Categorical(BaseModel):
         _check_fillable(self.fillable, self.missing)
         if self.mutability in ("increase", "decrease") and not self.ordered:
             raise ValueError(f"mutability {self.mutability!r} needs levels in an order; declare ordered=True")
+        if self.monotone is not None and not self.ordered:
+            raise ValueError(f"monotone {self.monotone!r} needs levels in an order; declare ordered=True")
         for start, ends in (self.transitions or {}).items():
             for label in (start, *ends):
                 self._check_label("transitions", label)
@@ -276,6 +290,8 @@ class Boolean(BaseModel):
     values: tuple[Level, Level] = (False, True)
     mutability: Mutability = "both"
     """'increase': only from false to true."""
+    monotone: Monotone = None
+    """"+": true is never worse than false."""
     missing: Literal["refuse", "fill"] = "refuse"
     fill: Level | None = None
     """Stands for a missing value; None: the more frequent one in the training rows."""

@@ -106,6 +106,9 @@ class CounterfactualTrainer:
     """Run search and objective as compiled code: a minute at first, for long runs of small models."""
     device: str | torch.device | None = None
     """Where to train; None: where the rows are."""
+    project: Callable[[Mapping[str, Tensor]], None] | None = None
+    """Called after each update with all parameters by name, with an axis of models before the others if there are
+    several: what keeps them where they must be, such as `Monotone.project`."""
     seed: int | Sequence[int] = 0
     """Of the random streams: one for all models, or one per model."""
 
@@ -219,6 +222,8 @@ class CounterfactualTrainer:
                 parameter.grad = None if gradient is None else lay_out_like(parameter, gradient)
             given.ranks.add_gradients(parameters)
             take_step(state.optimizer)  # line 10
+            if self.project is not None:
+                self.project(state.population.parameters)
             loss.session.after_step(loss.model, x, y)
             for callback in given.on_batch if given.ranks.first else ():
                 callback(BatchRecord(state.epoch + 1, len(curves), n_batches, values, given.first_model))
