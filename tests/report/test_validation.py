@@ -175,8 +175,8 @@ def test_boosting_is_trained_on_the_same_rows_and_judged_by_the_same() -> None:
 def test_a_perfect_model_is_suspicious_not_green() -> None:
     frame, labels = loans(300)
     frame = frame.assign(paid=np.where(labels == "granted", 100.0, 0.0) + frame["age"] / 100)
-    model = quick(immutable=["age"], epochs=15).fit(frame, labels)
-    page = str(model.report(frame, labels, target="granted", n_examples=0))
+    model = quick(immutable=["age"], target="granted", monotone={"debt": "-"}, epochs=15).fit(frame, labels)
+    page = str(model.report(frame, labels, n_examples=0))
     start = page.index('<ul class="findings">')
     findings = page[start : page.index("</ul>", start)].split("<li ")[1:]
     assert "too good to be true" in page
@@ -186,6 +186,9 @@ def test_a_perfect_model_is_suspicious_not_green() -> None:
     green = " ".join(one for one in findings if one.startswith('class="good"'))
     assert "Decisions are right" not in green
     assert "The AUC is" not in green
+    assert "By construction of the model, “granted” never becomes less probable as debt shrinks" in green
+    assert "declaration, by construction" in page
+    assert "less helps (by construction)" in page
 
 
 def test_numbers_are_rounded_as_people_do() -> None:

@@ -68,6 +68,18 @@ def test_a_threshold_is_part_of_the_file(tmp_path: Path) -> None:
     assert said["threshold"] == {"class": "granted", "probability": 0.8}
 
 
+def test_a_monotone_model_is_monotone_in_the_file_too(tmp_path: Path) -> None:
+    against = {"target": "granted", "monotone": {"income": "-"}}  # the rows say the contrary
+    falls = {}
+    for name, told in (("told", against), ("free", {})):
+        classifier = quick(**told, n_models=1, objective="bl").fit(X, Y)
+        classifier.save_onnx(tmp_path / "model.onnx")
+        rows = [classifier.onnx_rows(X.assign(income=income)) for income in (1e5, 4e4, 3e4, 1e4)]
+        falls[name] = -np.diff([run(tmp_path / "model.onnx", part)[1][:, 0] for part in rows], axis=0).min()
+    assert falls["told"] <= 0
+    assert falls["free"] > 0.1
+
+
 @pytest.mark.parametrize(
     ("encoder", "model"), [("ranks", "mlp"), ("standard", "piecewise"), ("ranks", "piecewise"), ("standard", "mlp")]
 )
