@@ -49,6 +49,15 @@ def test_training_asks_no_more_for_what_it_was_told(file: Path, capsys: pytest.C
     assert "advice keeps to the evidence: income +, debt -, job (some levels)" in out
 
 
+def test_directions_of_the_model_are_told_as_they_are_spelt(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["train", file, "--label", "decision", "--target", "granted", "--epochs", 0, "--set", "profile=as-run"]
+    assert run(*told, "--monotone", "income=+, debt=-", "--monotone", "age=0", "--out", file.parent / "mono") == 0
+    assert "monotone by construction: income +, debt -\n" in capsys.readouterr().out
+    assert read_run(file.parent / "mono").settings.monotone == (("income", "+"), ("debt", "-"), ("age", "0"))
+    assert run(*told, "--monotone", "income") == 2
+    assert "--monotone takes columns with + or -, such as income=+,debt=-; got 'income'" in capsys.readouterr().err
+
+
 def test_only_those_are_explained_who_did_not_get_it_by_the_numbers_that_they_have(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
