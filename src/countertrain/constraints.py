@@ -36,6 +36,8 @@ class Constraints:
     """For category i (by place), (L, L) bool: row a says which levels a person at level a may go to."""
     shape: tuple[int, ...] | None = None
     """Of a row, where it is not (D,)."""
+    held: tuple[tuple[int, int], ...] = ()
+    """Pairs of features of which the first may not move in rows where the second is 1: a number that is missing."""
     repair: Repair | None = None
     """What holds between features, kept after a search, not at every step; None: nothing does."""
 
@@ -197,10 +199,12 @@ class Constraints:
         return x if self.repair is None else self.repair(x, origin, *self.box(origin))
 
     def _reach(self, origin: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            origin.masked_fill(self.may_decrease, -torch.inf),
-            origin.masked_fill(self.may_increase, torch.inf),
-        )
+        low, high = origin.masked_fill(self.may_decrease, -torch.inf), origin.masked_fill(self.may_increase, torch.inf)
+        for feature, holder in self.held:
+            stays = origin[..., holder] >= 1
+            for end in (low, high):
+                end[..., feature] = torch.where(stays, origin[..., feature], end[..., feature])
+        return low, high
 
     def _flat(self, x: Tensor) -> Tensor:
         """(..., *shape) -> (..., D)."""

@@ -244,7 +244,7 @@ def test_a_damaged_or_unfinished_folder_is_refused(people: pd.DataFrame, tmp_pat
     (folder / "rows.npy").write_bytes(rows)
     told.write_text(json.dumps(json.loads(description) | {"splits": [1, 2, 3]}))
     assert unreadable(folder) == (
-        f"{folder} is damaged (rows (200, 20) and labels (200,) are not what its description says); "
+        f"{folder} is damaged (rows (200, 24) and labels (200,) are not what its description says); "
         "delete it, and convert its source again"
     )
     told.write_text("{}")

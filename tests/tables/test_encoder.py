@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+from countertrain.tables.cells import UnseenLevelWarning, naming_rows
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import UNSCALED
 from countertrain.tables.schema import Boolean, Categorical, Numeric, Schema, SchemaError
@@ -129,7 +130,9 @@ def test_unchanged_rows_are_their_origin_bit_for_bit_even_in_single_precision_an
     for rows in (x, x.astype(np.float32)):
         assert_frame_equal(encoder.decode(rows, origin=people), people, check_exact=True)
     assert people.isna().any().sum() == 3
-    assert not encoder.decode(x)[["income", "ratio"]].isna().any(axis=None)  # alone, it shows what was filled in
+    alone = encoder.decode(x)
+    assert not alone["income"].isna().any()  # alone, it shows what was filled in
+    assert (alone["ratio"].isna().to_numpy() == people["ratio"].isna().to_numpy()).all()  # a state of its own
     assert encoder.decode(x)["job"].isna().sum() == 10  # a level of its own
     assert encoder.decode(x)["school"].equals(people["school"].reset_index(drop=True))
 
@@ -160,19 +163,23 @@ def test_numbers_are_standardised_and_levels_one_hot_coded(people: pd.DataFrame)
     encoder = encoder_of(people)
     x = encoder.encode(people)
     assert encoder.features == (
-        "age", "income", "rate", "ratio", "job=clerk", "job=none", "job=smith", "job=missing",
-        "school=low", "school=mid", "school=high", "member", "owner",
+        "age", "income", "income=missing", "rate", "ratio", "ratio=missing", "job=clerk", "job=none", "job=smith",
+        "job=missing", "school=low", "school=mid", "school=high", "member", "owner",
     )  # fmt: skip
-    assert encoder.column_of == (0, 1, 2, 3, 4, 4, 4, 4, 5, 5, 5, 6, 7)
-    assert encoder.categories == (slice(4, 8), slice(8, 11), slice(11, 12), slice(12, 13))
-    assert encoder.slices[:5] == (slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4), slice(4, 8))
-    assert np.allclose(x[:, :4].mean(0), 0)
-    assert np.allclose(x[:, :4].std(0, ddof=1), 1)
-    assert set(x[:, 4:].flatten()) == {0.0, 1.0}
-    assert (x[:, 4:8].sum(1) == 1).all()
-    assert (x[:, 7] == people["job"].isna()).all()
-    assert (x[:, 10] == (people["school"] == "high")).all()
-    assert (x[:, 11] == people["member"]).all()
+    assert encoder.column_of == (0, 1, 1, 2, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6, 7)
+    indicators = (slice(2, 3), slice(5, 6))
+    assert encoder.categories == (*indicators, slice(6, 10), slice(10, 13), slice(13, 14), slice(14, 15))
+    assert encoder.slices[:5] == (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 10))
+    assert (encoder.numbers, encoder.indicators) == ((0, 1, 3, 4), (2, 5))
+    assert np.allclose(x[:, encoder.numbers].mean(0), 0)
+    assert np.allclose(x[:, encoder.numbers].std(0, ddof=1), 1)
+    assert set(x[:, [*encoder.indicators, *range(6, 15)]].flatten()) == {0.0, 1.0}
+    assert (x[:, 6:10].sum(1) == 1).all()
+    assert (x[:, 2] == people["income"].isna()).all()
+    assert people["income"].isna().any()
+    assert (x[:, 9] == people["job"].isna()).all()
+    assert (x[:, 12] == (people["school"] == "high")).all()
+    assert (x[:, 13] == people["member"]).all()
 
 
 def test_what_the_schema_leaves_open_is_taken_from_the_training_rows(people: pd.DataFrame) -> None:
@@ -212,9 +219,17 @@ def test_columns_may_come_in_any_order_with_others_or_as_an_array(people: pd.Dat
 def test_missing_and_unseen_values_are_treated_as_declared() -> None:
     rows = ["a", "b", "b"]
     fill = column(rows, missing="fill", unseen="fill")
-    assert fill.encode(pd.DataFrame({"c": ["a", None, "new"]})).tolist() == [[1, 0], [0, 1], [0, 1]]
-    first = column(rows, missing="level", unseen="fill", fill="a")
-    assert first.encode(pd.DataFrame({"c": ["b", None, "new"]})).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    with pytest.warns(
+        UnseenLevelWarning, match=r"column 'c' holds 'new' \(row 2\), not among its levels; counted as 'b'"
+    ):
+        assert fill.encode(pd.DataFrame({"c": ["a", None, "new"]})).tolist() == [[1, 0], [0, 1], [0, 1]]
+    first, new = column(rows, missing="level", unseen="fill", fill="a"), pd.DataFrame({"c": ["b", None, "new"]})
+    assert first.encode(new, quiet=True).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    state = column([1.0, 2.0, 3.0], missing="level", fill=3)
+    assert state.encode(pd.DataFrame({"c": [None, 1.0]})).tolist() == [[1.0, 1.0], [-1.0, 0.0]]
+    assert np.array_equal(
+        state.decode(state.encode(pd.DataFrame({"c": [None, 1.0]})))["c"], [np.nan, 1], equal_nan=True
+    )
     number = column([1.0, 2.0, 3.0], missing="fill", fill=3)
     assert number.encode(pd.DataFrame({"c": [None, 1.0]})).tolist() == [[1.0], [-1.0]]
     flag = column([True, False, True], missing="fill")
@@ -240,11 +255,9 @@ def test_the_same_level_in_another_type_is_that_level() -> None:
         (
             [1, 2],
             [1, None],
-            "column 'c', row 1, must not be missing; got nan; give a number, or declare missing='fill'",
+            "column 'c', row 1, must not be missing; got nan; give a number, or declare missing='level'",
         ),
         (["a", "b"], ["b", None], "column 'c', row 1, must not be missing; got nan; give a value"),
-        (["a", "b"], ["b", "c"], "column 'c', row 1, must be one of 'a', 'b'; got 'c'; correct it, or declare unseen="),
-        (["a", "b"], [1], "column 'c', row 0, must be one of 'a', 'b'; got 1"),
         (["a", "b"], [["a"]], "column 'c' may hold texts, numbers and truth values only: unhashable type: 'list'"),
         ([True, False], [2], "column 'c', row 0, must be one of False, True; got 2; correct it$"),
         (
@@ -258,6 +271,22 @@ def test_a_value_that_cannot_be_is_refused_with_column_row_and_value(rows: Any, 
     with pytest.raises(ValueError, match=sentence) as error:
         column(rows).encode(pd.DataFrame({"c": wrong}))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", ["c", 1])
+def test_a_level_that_was_never_seen_is_refused_by_declaration_only(wrong: Any) -> None:
+    new = pd.DataFrame({"c": ["b", wrong]}, index=[30, 40])
+    sentence = f"column 'c', row 40, must be one of 'a', 'b'; got {wrong!r}; correct it, or declare unseen='other'"
+    with pytest.raises(ValueError, match=sentence):
+        column(["a", "b"], unseen="refuse").encode(new)
+    with pytest.warns(
+        UnseenLevelWarning, match=rf"holds {wrong!r} \(row 40\), not among its levels; counted as 'a', the"
+    ):
+        assert column(["a", "b"]).encode(new).tolist() == [[0, 1], [1, 0]]
+    with pytest.warns(UnseenLevelWarning, match=r"holds 'z' \(row 2\), not among its levels; counted as 'any other'"):
+        learnt = column(["a", "b", "z"], kind="categorical", levels=("a", "b"))
+    with naming_rows(lambda place: f"line {place + 2}"), pytest.warns(UnseenLevelWarning, match=r"\(line 42\)"):
+        assert learnt.encode(new).tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
 def test_an_encoder_is_fitted_to_rows_with_values() -> None:
@@ -317,7 +346,7 @@ def test_a_type_that_cannot_hold_what_a_column_may_become_is_widened() -> None:
 def test_only_cells_that_changed_differ_from_the_origin() -> None:
     encoder = column(["a", "b", "b"], missing="fill", unseen="fill")
     frame = pd.DataFrame({"c": [None, "new", "b", "new"]})
-    x = encoder.encode(frame)
+    x = encoder.encode(frame, quiet=True)
     x[2:] = [1.0, 0.0]
     after = encoder.decode(x, origin=frame)["c"]
     assert pd.isna(after[0])
@@ -366,16 +395,17 @@ def test_constraints_are_the_schema_in_the_models_units(people: pd.DataFrame) ->
     constraints = encoder.constraints()
     both, up, down, none = (True, True), (True, False), (False, True), (False, False)
     ways = list(zip(constraints.may_increase.tolist(), constraints.may_decrease.tolist(), strict=True))
-    assert ways == [up, both, both, both, none, none, none, none, both, both, both, both, down]
+    assert ways == [up, both, none, both, both, none, none, none, none, none, both, both, both, both, down]
     x = encoder.encode(people)
     assert np.allclose(constraints.lower[:2], x[:, :2].min(0))
+    assert constraints.held == ((1, 2), (4, 5))
     rate = (np.array([0.01, 2.0]) - people["rate"].mean()) / people["rate"].std()  # 0.005 is half a step
-    assert np.allclose([constraints.lower[2], constraints.upper[2]], rate)
-    assert (constraints.lower[4:] == 0).all()
-    assert (constraints.upper[4:] == 1).all()
+    assert np.allclose([constraints.lower[3], constraints.upper[3]], rate)
+    assert (constraints.lower[5:] == 0).all()
+    assert (constraints.upper[5:] == 1).all()
     assert constraints.categories == encoder.categories
-    assert list(constraints.transitions) == [1]
-    assert constraints.transitions[1].tolist() == [[True, True, True], [False, True, True], [False, False, True]]
+    assert list(constraints.transitions) == [3]
+    assert constraints.transitions[3].tolist() == [[True, True, True], [False, True, True], [False, False, True]]
 
 
 def test_a_single_level_is_no_choice() -> None:
@@ -394,7 +424,7 @@ def test_a_call_may_ask_for_less_but_not_for_more(people: pd.DataFrame) -> None:
     asked, declared = encoder.constraints(immutable=["school"], ranges=ranges), less.constraints()
     for name in ("may_increase", "may_decrease", "lower", "upper"):
         assert torch.equal(getattr(asked, name), getattr(declared, name))
-    assert (asked.may_increase[8:].tolist(), asked.may_decrease[8:].tolist()) == (
+    assert (asked.may_increase[10:].tolist(), asked.may_decrease[10:].tolist()) == (
         [False] * 3 + [True, True],
         [False] * 4 + [True],
     )

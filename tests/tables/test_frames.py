@@ -185,18 +185,18 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
         assert refused(path).startswith(f"{path} cannot be read as a CSV file with a header: ")
 
 
-def test_missing_numbers_are_filled_in_and_missing_levels_are_levels_unless_the_schema_refuses_them(
+def test_missing_numbers_are_told_of_and_missing_levels_are_levels_unless_the_schema_refuses_them(
     people: pd.DataFrame, write: Write
 ) -> None:
     path = write(people, age=people["age"].where(people.index != 3), job=people["job"].where(people.index > 1))
     data = load(path)
-    assert data.features[:5] == ("age", "job=clerk", "job=none", "job=smith", "job=missing")
+    assert data.features[:6] == ("age", "age=missing", "job=clerk", "job=none", "job=smith", "job=missing")
     x, _ = everything(data)
-    assert x[:, 4].sum() == 2
+    assert (x[:, 1].sum(), x[:, 5].sum()) == (1, 2)
     median = float(np.median(data.original(data.train.x)[:, 0]))
     assert data.schema["age"].fill == pytest.approx(median, abs=1)
     strict = Schema.infer(people.drop(columns="bought"))
-    assert refused(path, schema=strict).startswith("column 'age', row ")
+    assert refused(path, schema=strict).startswith("column 'age', line 5, must not be missing")
 
 
 def test_rows_without_a_label_are_left_out_as_the_title_says(people: pd.DataFrame, write: Write) -> None:

@@ -209,7 +209,7 @@ def test_a_declared_schema_is_held_against_the_rows() -> None:
         columns=(
             Numeric(name="age"),
             Numeric(name="debt"),
-            Categorical(name="job", levels=("clerk", "smith")),
+            Categorical(name="job", levels=("clerk", "smith"), unseen="refuse"),
             Numeric(name="wealth"),
         )
     )
@@ -225,6 +225,9 @@ def test_a_declared_schema_is_held_against_the_rows() -> None:
     without = inspect(frame, "decision", schema=schema, drop=["age", "job"])
     assert [one.column for one in without.refused] == ["debt", "wealth"]
     assert without.schema.dropped == ("age", "job", "income", "member")
+    others = inspect(frame, "decision", schema=Schema(columns=(Categorical(name="job", levels=("clerk", "smith")),)))
+    assert not others.refused
+    assert "'none', not among its levels, in rows " in others.findings[0].seen
 
 
 def test_the_proposal_is_read_back_as_it_was_written() -> None:
@@ -240,7 +243,7 @@ def test_the_proposal_is_read_back_as_it_was_written() -> None:
         assert len(line) < 250
     mixed, grade = seen.schema["mixed"], seen.schema["branch_code"]
     assert isinstance(mixed, Numeric)
-    assert (mixed.blank, mixed.missing, mixed.integer) == (("unknown",), "fill", True)
+    assert (mixed.blank, mixed.missing, mixed.integer) == (("unknown",), "level", True)
     assert isinstance(grade, Categorical)
     assert grade.levels == (101, 204, 333)
     assert isinstance(seen.schema["member"], Boolean)
@@ -302,12 +305,13 @@ def test_levels_that_are_not_listed_count_as_one_with_a_warning_and_nobody_is_se
     encoder = Encoder.fit(Schema(columns=(column,)), rows)
     assert encoder.features == ("job=clerk", "job=smith", "job=missing", f"job={OTHER}")
     new = pd.DataFrame({"job": ["smith", "astronaut", None]})
-    with pytest.warns(UnseenLevelWarning, match="column 'job' holds 'astronaut', not among its levels; counted as"):
+    with pytest.warns(
+        UnseenLevelWarning, match=r"column 'job' holds 'astronaut' \(row 1\), not among its levels; counted"
+    ):
         x = encoder.encode(new)
     assert x.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
     assert encoder.decode(x)["job"].tolist()[:2] == ["smith", OTHER]
-    with pytest.warns(UnseenLevelWarning):
-        assert encoder.decode(x, new)["job"].tolist()[:2] == ["smith", "astronaut"]
+    assert encoder.decode(x, new)["job"].tolist()[:2] == ["smith", "astronaut"]
     assert (encoder.encode(encoder.decode(x)) == x).all()  # what was decoded is encoded without a word
     moves = encoder.schema["job"].moves()  # type: ignore[union-attr]
     assert moves[3, :2].all()

@@ -25,20 +25,23 @@ def infer(values: Any, **how: Any) -> Any:
     return Schema.infer(pd.DataFrame({"c": values}), **how)["c"]
 
 
+MAYBE = Categorical(name="c", levels=(False, True), ordered=True, missing="level")
+
+
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
         ([3, 1, 2], Numeric(name="c", integer=True, step=1)),
         (np.array([3, 200], dtype=np.uint8), Numeric(name="c", integer=True)),
         ([0, 1, 1], Boolean(name="c", values=(0, 1))),
-        ([0.0, 1.0, None], Boolean(name="c", values=(0, 1), missing="fill")),
+        ([0.0, 1.0, None], Categorical(name="c", levels=(0, 1), ordered=True, missing="level")),
         ([True, False], Boolean(name="c")),
-        (pd.array([True, False, None], dtype="boolean"), Boolean(name="c", missing="fill")),
-        (pd.Series([True, False, None], dtype=object), Boolean(name="c", missing="fill")),
+        (pd.array([True, False, None], dtype="boolean"), MAYBE),
+        (pd.Series([True, False, None], dtype=object), MAYBE),
         ([1.0, 2.0, 5.0], Numeric(name="c", integer=True)),
-        ([1.0, 2.0, math.nan], Numeric(name="c", integer=True, missing="fill")),
-        (pd.array([1, 2, None], dtype="Int64"), Numeric(name="c", integer=True, missing="fill")),
-        (pd.Series([1, 2.5, None], dtype=object), Numeric(name="c", step=0.1, missing="fill")),
+        ([1.0, 2.0, math.nan], Numeric(name="c", integer=True, missing="level")),
+        (pd.array([1, 2, None], dtype="Int64"), Numeric(name="c", integer=True, missing="level")),
+        (pd.Series([1, 2.5, None], dtype=object), Numeric(name="c", step=0.1, missing="level")),
         ([0.1, 0.2, 0.3], Numeric(name="c", step=0.1)),
         ([0.1 + 0.2, 0.2], Numeric(name="c")),  # 0.30000000000000004
         ([1.25, 1e-6], Numeric(name="c", step=1e-6)),

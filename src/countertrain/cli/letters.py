@@ -45,7 +45,7 @@ def letters(
     from countertrain.cli.console import console
     from countertrain.recourse.search import explain
     from countertrain.runs.folder import read_run
-    from countertrain.tables import read_table
+    from countertrain.tables import naming_lines, read_table
 
     run = read_run(folder)
     decider = run.decider.want(target)
@@ -54,7 +54,8 @@ def letters(
     people = read_table(rows)
     named = None if id_column is None else find_columns("--id-column", [id_column], people.columns, str(rows))[0]
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
-    found = explain(decider, people, options=n_options, immutable=fixed, tau=tau)
+    with naming_lines(rows, len(people)):
+        found = explain(decider, people, options=n_options, immutable=fixed, tau=tau)
     written = found.letters(
         out,
         owner=owner,

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,24 +108,27 @@ def explain(
     from countertrain.cli.console import console
     from countertrain.recourse.search import explain
     from countertrain.runs.folder import read_run
-    from countertrain.tables import read_table
+    from countertrain.tables import naming_lines, read_table
+    from countertrain.tables.cells import as_declared
 
     run = read_run(folder)
     decider = run.decider.want(target)
     people = run.test_rows()[0] if rows is None else read_table(rows)
-    numbers = _choose_rows(decider, people, row, everyone=everyone)
+    with nullcontext() if rows is None else naming_lines(rows, len(people)):
+        numbers = _choose_rows(decider, people, row, everyone=everyone)
     fixed = find_columns("--immutable", immutable, run.data.schema.names, "the model")
     if certainty is not None:
         tau = _find_tau(decider, certainty, tau)
-    found = explain(
-        decider,
-        people.iloc[numbers],
-        options=n_options,
-        immutable=fixed,
-        tau=tau,
-        against_evidence=against_evidence,
-        prove=prove,
-    )
+    with as_declared():  # it has been said
+        found = explain(
+            decider,
+            people.iloc[numbers],
+            options=n_options,
+            immutable=fixed,
+            tau=tau,
+            against_evidence=against_evidence,
+            prove=prove,
+        )
     numbered = [replace(explanation, row=number) for number, explanation in zip(numbers, found, strict=True)]
     why = [] if reasons is None else [*found.reasons(options.find_codes(reasons))]
     texts = [one.summary().splitlines() for one in numbered[:_SHOWN]]
@@ -333,12 +337,14 @@ def _read_labelled(run: "Run", path: Path) -> tuple["pd.DataFrame", "pd.Series[A
 def _encode(run: "Run", path: Path) -> "Split":
     import torch
 
+    from countertrain.tables import naming_lines
     from countertrain.tables.dataset import Split
     from countertrain.tables.labels import code_labels
 
     people, labels = _read_labelled(run, path)
     codes, _ = code_labels(labels, run.data.classes)
-    return Split(run.data.encoder.tensor(people), torch.from_numpy(codes))
+    with naming_lines(path, len(people)):
+        return Split(run.data.encoder.tensor(people), torch.from_numpy(codes))
 
 
 def _choose_rows(decider: "Decider", people: "pd.DataFrame", row: list[int] | None, *, everyone: bool) -> list[int]:
@@ -348,7 +354,9 @@ def _choose_rows(decider: "Decider", people: "pd.DataFrame", row: list[int] | No
     for number in row or ():
         if not 0 <= number < len(people):
             raise ValueError(f"--row must lie in 0..{len(people) - 1}, the rows that there are; got {number}")
+    asked = row or list(range(len(people)))
+    x = torch.from_numpy(decider.encoder.encode(people.iloc[asked]))  # which also says what was never seen before
     if row or everyone or decider.target is None:
-        return row or list(range(len(people)))
-    decided = decider.decide(torch.from_numpy(decider.encoder.encode(people)))
+        return asked
+    decided = decider.decide(x)
     return (decided != decider.classes.index(decider.target)).nonzero()[:, 0].tolist()

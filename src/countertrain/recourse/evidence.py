@@ -74,7 +74,9 @@ class Evidence:
         if n_pieces is None or n_classes > _MOST_CLASSES or len(x) < 2 * _FEWEST:
             return None
         rows = np.sort(np.random.default_rng(seed).permutation(len(x))[:_ROWS])
-        blocks = _lay_out(encoder, x[rows].astype(np.float64), n_pieces)
+        seen = x[rows].astype(np.float64)
+        judged = _lay_out(encoder, seen, n_pieces)
+        blocks = [*judged, seen[:, list(encoder.indicators)]]  # what is missing is not taken for the number filled in
         ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
         parts = [slice(a, b) for a, b in pairwise(ends.tolist())]
         columns = encoder.schema.columns
@@ -85,7 +87,7 @@ class Evidence:
             found.append(
                 tuple(
                     _judge_column(column, block, fit.of(part), outcome)
-                    for column, block, part in zip(columns, blocks, parts, strict=True)
+                    for column, block, part in zip(columns, judged, parts, strict=False)
                 )
             )
         return cls((found[0], tuple(map(_turn, found[0]))) if n_classes == 2 else tuple(found))
@@ -125,6 +127,7 @@ class Evidence:
 def _count_pieces(encoder: Encoder) -> int | None:
     """Into how many pieces each number is cut; None where the table is too wide for any."""
     width = sum(1 if _has_order(column) else part.stop - part.start for column, part in _columns(encoder))
+    width += len(encoder.indicators)
     n_ordered = sum(map(_has_order, encoder.schema.columns))
     return next((p for p in (_PIECES, 2, 1) if width + (p - 1) * n_ordered <= _MOST), None)
 

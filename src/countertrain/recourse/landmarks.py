@@ -97,6 +97,7 @@ def _find_middle(decider: Decider, x: Tensor) -> Tensor:
             counts = x[:, part].sum(0)
             counts[len(column.levels) :] = -1
             middle[part] = torch.eye(len(counts), dtype=torch.float64)[counts.argmax()]
+    middle[list(decider.encoder.indicators)] = 0.0
     return middle
 
 

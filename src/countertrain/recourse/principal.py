@@ -74,7 +74,7 @@ def measure_effects(
     effect, suffices, gain = _put_to_typical(judge, own)
     changed = torch.from_numpy(advised)
     refused = ~has_it
-    told = torch.from_numpy(grounds.decider.encoder.encode(advice)) if len(advice) else grounds.reach.origin
+    told = torch.from_numpy(grounds.decider.encoder.encode(advice, quiet=True)) if len(advice) else grounds.reach.origin
     order = _choose(gain, effect, changed & _points_same_way(judge, told), refused)
     together = refused & (order[:, 0] < 0) & changed.any(1)
     effect[together] = worth = _weigh_advice(judge, told[together], changed[together], together.nonzero()[:, 0])

@@ -99,6 +99,7 @@ class AnswerGrid:
 
     column_of: Tensor  # (D,) the table column of each feature
     number: Tensor  # (D,) bool: a number, not a level
+    indicator: Tensor  # (I,) the places of features that say whether the number before them is missing
     scales: FeatureScales
     step: Tensor  # (D,) in the user's units; 1 for a level
     lower: Tensor  # (D,) the domain of the schema, encoded, without the levels that nobody is advised to go to
@@ -120,17 +121,21 @@ class AnswerGrid:
             if isinstance(column, Numeric) and column.step is None
         }
         step = [10.0 ** -digits[i] if i in digits else getattr(c, "step", None) or 1.0 for i, c in enumerate(columns)]
-        width = np.bincount(column_of)
+        number = torch.zeros(len(column_of), dtype=torch.bool).index_fill_(
+            0, torch.tensor(encoder.numbers).long(), True
+        )
+        level = torch.tensor([isinstance(c, Categorical) and len(c.labels) > 1 for c in columns])[column_of]
         domain = encoder.constraints()
         unadvised = {f"{c.name}={label}" for c in columns if isinstance(c, Categorical) for label in c.unadvised}
         return cls(
             column_of=torch.from_numpy(column_of),
-            number=torch.tensor([isinstance(c, Numeric) for c in columns])[column_of],
+            number=number,
+            indicator=torch.tensor(encoder.indicators, dtype=torch.int64),
             scales=encoder.feature_scales,
-            step=torch.tensor(step, dtype=torch.float64)[column_of],
+            step=torch.tensor(step, dtype=torch.float64)[column_of].where(number, 1.0),
             lower=domain.lower,
             upper=domain.upper.where(torch.tensor([name not in unadvised for name in encoder.features]), 0.0),
-            weight=torch.from_numpy(np.where(width > 1, 0.5, 1.0)[column_of]),
+            weight=torch.where(level, 0.5, 1.0).double(),
             digits=tuple((columns[i].name, n) for i, n in digits.items()),
             keeper=RuleKeeper.of(encoder, {columns[i].name: n for i, n in digits.items()}),
         )
@@ -181,7 +186,15 @@ class AnswerGrid:
             multiple = torch.where(multiple > own, (multiple - unsure).ceil_(), (multiple + unsure).floor_())
         multiple = multiple.round().clamp(low, high)
         moved &= (multiple - own).abs() > lost
-        return self.mend(x.index_copy(1, places, torch.where(moved, scales.encode(multiple * step), start)), reach)
+        x = x.index_copy(1, places, torch.where(moved, scales.encode(multiple * step), start))
+        return self.mend(self._tell_missing(x, reach), reach)
+
+    def _tell_missing(self, x: Tensor, reach: Reach) -> Tensor:
+        """Rows in which no number that moved is missing, and none is that its person has."""
+        at = self.indicator
+        moved = x[:, at - 1] != reach.origin[:, at - 1]
+        known = x[:, at].masked_fill(moved, 0.0)
+        return x.index_copy(1, at, torch.minimum(torch.maximum(known, reach.low[:, at]), reach.high[:, at]))
 
     def mend(self, x: Tensor, reach: Reach) -> Tensor:
         """Rows with all that must hold between columns; what cannot be put right within reach is as it was."""

@@ -279,7 +279,7 @@ class RecourseSearch:
         row, x = row[order], x[order]
         encoder = self.decider.encoder
         values = self.grid.decode(encoder, x, frame.iloc[row.numpy()].reset_index(drop=True))
-        x, target = torch.from_numpy(encoder.encode(values)), target[row]
+        x, target = torch.from_numpy(encoder.encode(values, quiet=True)), target[row]
         judged, near = ladder.judge(x, target), self._compare_with_real(x, target)
         costs = self.grid.costs(x, reach.origin[row])  # (m, C)
         return OptionTable(

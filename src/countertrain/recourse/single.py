@@ -47,7 +47,10 @@ class _Choices:
         shares = torch.linspace(0, 1, _VALUES, dtype=torch.float64).unsqueeze(1)
         spread = grid.scales.leave_gaps(grid.lower + shares * (grid.upper - grid.lower))  # (_VALUES, D)
         told = grid.scales.encode(grid.to_units(spread))
+        known = set(grid.indicator.tolist())  # a number that is given is not missing
         for d, c in enumerate(grid.column_of.tolist()):
+            if d in known:
+                continue
             alone = int((grid.column_of == c).sum()) == 1
             values = told[:, d].unique().tolist() if grid.number[d] else [0.0, 1.0] if alone else [1.0]
             column += [c] * len(values)
@@ -166,7 +169,10 @@ class Combination:
         own, low, high = (each[:, feature] for each in (reach.origin, reach.low, reach.high))
         level = self.grid.weight[feature] < 1
         cost = torch.where(level, (own < 1).double(), (value - own).abs())
-        return gain.double(), ((low <= value) & (value <= high)) | (value == own), cost
+        blank = torch.zeros(reach.low.shape, dtype=torch.bool)  # numbers that are missing, and stay so
+        blank[:, self.grid.indicator - 1] = reach.low[:, self.grid.indicator] > 0
+        able = (((low <= value) & (value <= high)) | (value == own)) & ~blank[:, feature]
+        return gain.double(), able, cost
 
     def _contribute(self, x: Tensor) -> Tensor:
         """What each table column of rows x (n, D) adds to the units of the first layer, (n, C, h)."""

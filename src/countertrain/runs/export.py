@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from countertrain.files import write_bytes
 from countertrain.recourse.threshold import Threshold
+from countertrain.tables.columns import has_indicator
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import FeatureScales
 from countertrain.tables.schema import Boolean, Categorical, Numeric
@@ -26,12 +27,17 @@ __all__ = ["onnx_rows", "save_onnx"]
 
 
 def onnx_rows(encoder: Encoder, table: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-    """(n, C), columns in the order of the schema: numbers in their own units, levels by place, truth values 0 or 1."""
+    """(n, C), columns in the order of the schema: numbers in their own units, levels by place, truth values 0 or 1.
+
+    A number that is missing is NaN where that is a state of its own.
+    """
     x = encoder.encode(table)  # (n, D)
     rows = np.empty((len(x), len(encoder.slices)))
     for i, (column, part) in enumerate(zip(encoder.schema.columns, encoder.slices, strict=True)):
         place = x[:, part].argmax(1)
         rows[:, i] = place if isinstance(column, Categorical) else encoder.scales[i].decode(x[:, part.start])
+        if has_indicator(column):
+            rows[x[:, part.start + 1] > 0.5, i] = np.nan
     return rows
 
 
@@ -40,6 +46,8 @@ class _FromTable(nn.Module):
 
     column: Tensor  # (D,) place in the table
     one_hot: Tensor  # (D,) bool
+    indicator: Tensor  # (D,) bool: whether a number is missing
+    fill: Tensor  # (D,) what stands for a missing number
     level: Tensor  # (D,) place in its one-hot group
     start: Tensor  # (D, k) of each piece of the scale, in the table's units
     low: Tensor  # (D, k) how far below and above its start a piece reaches: the first and the last have no end
@@ -56,6 +64,10 @@ class _FromTable(nn.Module):
         one_hot = torch.tensor([isinstance(c, Categorical) for c in encoder.schema.columns])[column]
         self.register_buffer("column", column)
         self.register_buffer("one_hot", one_hot)
+        indicator = torch.zeros_like(one_hot).index_fill_(0, torch.tensor(encoder.indicators).long(), True)
+        fill = [column.fill if has_indicator(column) else 0.0 for column in encoder.schema.columns]
+        self.register_buffer("indicator", indicator)
+        self.register_buffer("fill", torch.tensor(fill, dtype=torch.float64)[column])
         self.register_buffer("level", (torch.arange(len(column)) - start).double())
         values, scores = (torch.from_numpy(knots)[column] for knots in _list_knots(encoder))  # (D, k + 1)
         width = values.diff()
@@ -68,9 +80,12 @@ class _FromTable(nn.Module):
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(n, C) rows of the table -> labels (n,) and probabilities (n, K)."""
         cells = rows[:, self.column]  # (n, D)
+        missing = cells.isnan()
+        cells = torch.where(missing, self.fill, cells)
         covered = torch.minimum(torch.maximum(cells.unsqueeze(-1) - self.start, self.low), self.high)  # (n, D, k)
         scaled = self.offset + (covered * self.slope).sum(-1)
         x = torch.where(self.one_hot, cells.eq(self.level).double(), scaled)
+        x = torch.where(self.indicator, missing.double(), x)
         probabilities = self.network(x.float()).double().softmax(-1)
         decided = probabilities.argmax(-1) if self.threshold is None else self.threshold.choose(probabilities)
         return decided, probabilities

@@ -1,6 +1,7 @@
 """All sources of rows behind one door: data sets by name, files, frames, converted folders, other packages."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from importlib import metadata
 from importlib.metadata import EntryPoint
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from countertrain.tables import cells
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.inspection import Inspection, inspect
@@ -26,7 +28,7 @@ from countertrain.tables.sources.paper import TABLES, table, table_frame
 from countertrain.tables.sources.synthetic import SYNTHETIC, make
 from countertrain.words import list_names, suggest
 
-__all__ = ["ENTRY_POINTS", "catalogue", "inspect_source", "load", "load_frame"]
+__all__ = ["ENTRY_POINTS", "catalogue", "inspect_source", "load", "load_frame", "naming_lines"]
 
 ENTRY_POINTS = "countertrain.datasets"
 """The entry points under which other packages offer data sets: callables that take `data_seed` by name."""
@@ -77,7 +79,8 @@ def load(
         frame = read_table(path)
         if hear is not None:
             hear(_inspect_file(path, frame, label=label, schema=schema, drop=drop))
-        return from_frame(frame, name=short_name(path), title=path.name, fit_encoder=fit_encoder, **options)
+        with naming_lines(path, len(frame)):
+            return from_frame(frame, name=short_name(path), title=path.name, fit_encoder=fit_encoder, **options)
     given = fit_encoder != Encoder.fit
     own_encoder = (name in _LOADERS and name not in TABLES and name != "loans") or name in plugins
     if given and own_encoder:
@@ -116,25 +119,27 @@ def inspect_source(
     """
     options: dict[str, Any] = {"label": label, "schema": schema, "drop": drop}
     if isinstance(source, pd.DataFrame):
-        frame, look, title = source, inspect(source, **options), "the table"
+        frame, look, title, rows = source, inspect(source, **options), "the table", RowNames()
     elif str(source) in _LOADERS:
         frame, labels = load_frame(str(source))
         if label not in (None, labels.name):
             raise ValueError(f"{source} has the label {str(labels.name)!r}, not {label!r}; leave it out")
         frame = frame.assign(**{str(labels.name): labels.to_numpy()})
-        title = str(source)
+        title, rows = str(source), RowNames()
         look = inspect(frame, str(labels.name), schema=schema, drop=drop, title=title)
     else:
         path = Path(source)
         if path.is_dir():
             raise ValueError(f"{source} is a folder of converted rows; check the file that it was converted from")
         frame, title = read_table(path), path.name
+        rows = _name_rows(path, len(frame))
         look = _inspect_file(path, frame, **options)
     if look.refused:
         return look
     try:
         fit = partial(Encoder.fit, fit_scale=Ranks.fit)  # as training does with a table of one's own
-        from_frame(frame, label=look.label, schema=schema, drop=drop, title=title, fit_encoder=fit)
+        with cells.naming_rows(rows.name), cells.as_declared():
+            from_frame(frame, label=look.label, schema=schema, drop=drop, title=title, fit_encoder=fit)
     except ValueError as error:
         return look.refuse(str(error))
     return look
@@ -142,12 +147,20 @@ def inspect_source(
 
 def _inspect_file(path: Path, frame: pd.DataFrame, **options: Any) -> Inspection:
     """A look at the table of a file, whose rows are called by their lines."""
-    n, header, rows = len(frame), None, RowNames()
+    header = read_header(path) if is_csv(path) else None
+    return inspect(frame, title=path.name, header=header, rows=_name_rows(path, len(frame)), **options)
+
+
+def _name_rows(path: Path, n: int) -> RowNames:
+    """How the n rows of a file are called: by their lines, where they stand on lines."""
     if is_csv(path):
-        header, rows = read_header(path), RowNames("line", cache(lambda: find_lines(path, n)))
-    elif is_excel(path):
-        rows = RowNames("line", lambda: np.arange(n) + 2)
-    return inspect(frame, title=path.name, header=header, rows=rows, **options)
+        return RowNames("line", cache(lambda: find_lines(path, n)))
+    return RowNames("line", lambda: np.arange(n) + 2) if is_excel(path) else RowNames()
+
+
+def naming_lines(path: Path, n: int) -> AbstractContextManager[None]:
+    """Whatever is said of the n rows of a file names them as they stand there."""
+    return cells.naming_rows(_name_rows(path, n).name)
 
 
 def load_frame(name: str) -> tuple[pd.DataFrame, "pd.Series[str]"]:

@@ -1,8 +1,9 @@
 """The values of one column as numbers or places of levels, refused in one sentence where they are neither."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -12,18 +13,36 @@ from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_float_dtype, is_integer_dtype
 
 from countertrain.tables.columns import MISSING, OTHER, Boolean, Categorical, Column, Numeric
-from countertrain.words import list_names, plain
+from countertrain.words import list_names, list_phrases, plain
 
 __all__ = [
-    "UnseenLevelWarning", "are_missing", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "numbers",
-    "read_texts", "restore", "store", "to_series",
+    "UnseenLevelWarning", "are_missing", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "name_row",
+    "naming_rows", "numbers", "read_texts", "restore", "store", "to_series",
 ]  # fmt: skip
 
 _RARE = 1e-3  # of the training rows: a level that fewer have is not advised
+_TOLD = 3  # levels that a warning names
+_row_name: ContextVar[Callable[[int], str]] = ContextVar("row_name", default="row {}".format)
 
 
 class UnseenLevelWarning(UserWarning):
     """Rows hold levels that no training row had."""
+
+
+@contextmanager
+def naming_rows(name: Callable[[int], str]) -> Iterator[None]:
+    """Rows are called as they stand in a file, by a function of their place in its table."""
+    token = _row_name.set(name)
+    try:
+        yield
+    finally:
+        _row_name.reset(token)
+
+
+def name_row(values: "pd.Series[Any] | pd.DataFrame", place: int) -> str:
+    """What people call a row: by its place in the table that these values were taken from, or by its line."""
+    whole = is_integer_dtype(values.index.dtype) and values.index.is_unique
+    return _row_name.get()(int(values.index[place]) if whole else place)
 
 
 @contextmanager
@@ -40,13 +59,16 @@ def numbers(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
     missing = np.isnan(found)
     if missing.any():
         if column.fill is None:
-            _refuse(column.name, values, missing, "not be missing", "give a number, or declare missing='fill'")
+            _refuse(column.name, values, missing, "not be missing", "give a number, or declare missing='level'")
         found[missing] = column.fill
     return found
 
 
-def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np.intp]:
-    """(n,), the place of each value among the levels, with missing and unseen ones as the column declares."""
+def codes(column: Categorical | Boolean, values: "pd.Series[Any]", *, quiet: bool = False) -> NDArray[np.intp]:
+    """(n,), the place of each value among the levels, with missing and unseen ones as the column declares.
+
+    Levels that were never seen are warned of, unless `quiet`.
+    """
     levels, found = column.levels, _places(column, values)
     if (found >= 0).all():
         return found
@@ -59,9 +81,9 @@ def codes(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[np
     unseen = found < 0
     if unseen.any():
         if isinstance(column, Boolean) or column.unseen == "refuse":
-            declare = "" if isinstance(column, Boolean) else ", or declare unseen='fill'"
+            declare = "" if isinstance(column, Boolean) else ", or declare unseen='other'"
             _refuse(column.name, values, unseen, f"be one of {list_names(levels)}", f"correct it{declare}")
-        if column.unseen == "other":
+        if not quiet:
             _warn_unseen(column, values[unseen])
         found[unseen] = len(column.labels) - 1 if column.unseen == "other" else fill
     return found
@@ -75,17 +97,27 @@ def are_missing(column: Column, values: "pd.Series[Any]") -> NDArray[np.bool_]:
 
 
 def _warn_unseen(column: Categorical, unseen: "pd.Series[Any]") -> None:
-    odd = [plain(value) for value in unseen.unique() if value != OTHER]
-    if odd:
-        warnings.warn(
-            f"column {column.name!r} holds {list_names(odd, 3)}, not among its levels; counted as {OTHER!r}",
-            UnseenLevelWarning,
-            stacklevel=2,
-        )
+    first = unseen[unseen != OTHER].drop_duplicates()
+    if first.empty:
+        return
+    odd = [f"{plain(value)!r} ({name_row(first, i)})" for i, value in enumerate(first[:_TOLD])]
+    more = f" and {len(first) - _TOLD:,} more" if len(first) > _TOLD else ""
+    others = column.unseen == "other"
+    counted = repr(OTHER) if others else f"{plain(column.fill)!r}, the value that stands for what is not known"
+    warnings.warn(
+        f"column {column.name!r} holds {list_phrases(odd, _TOLD)}{more}, not among its levels; counted as {counted}",
+        UnseenLevelWarning,
+        stacklevel=2,
+    )
 
 
 def bound(column: Column, values: "pd.Series[Any]") -> Column:
-    """The column with the bounds that it leaves open taken from all rows, of whatever split."""
+    """The column with the bounds that it leaves open, and whether any level counts as other, taken from all rows."""
+    if isinstance(column, Categorical) and column.unseen is None:
+        unlisted = (_places(column, values) < 0) & values.notna().to_numpy()
+        column = column.model_copy(update={"unseen": "other" if unlisted.any() else "fill"})
+        _warn_unseen(column, values[unlisted])
+        return column
     if not isinstance(column, Numeric) or None not in (column.lower, column.upper):
         return column
     found = _as_floats(column, values)
@@ -97,7 +129,8 @@ def fit(column: Numeric | Categorical | Boolean, values: "pd.Series[Any]") -> Nu
     if isinstance(column, Numeric):
         known = _as_floats(column, values)
         return column.fit(known[~np.isnan(known)])
-    if column.is_complete:
+    column = bound(column, values)
+    if isinstance(column, Numeric) or column.is_complete:
         return column
     places = _places(column, values)
     counts = np.bincount(places[places >= 0], minlength=len(column.levels))
@@ -113,6 +146,8 @@ def choose_dtype(column: Numeric | Categorical | Boolean, own: Any) -> str:
         other = "int64" if column.integer else "float64"
         most: list[Any] = column.ends().astype(other).tolist()
         whole = is_integer_dtype(own) or is_bool_dtype(own)
+        if column.missing == "level" and isinstance(own, np.dtype) and own.kind in "iub":
+            return "float64"  # of which one may be missing
         if isinstance(own, pd.CategoricalDtype) or (whole and not column.integer):
             return other
     else:
@@ -128,7 +163,9 @@ def to_series(column: Numeric | Categorical | Boolean, places: NDArray[Any], dty
     """Numbers, or levels by their places, as a column of a table; what lies behind the last level is missing."""
     own: Any = dtype
     if isinstance(column, Numeric):
-        return pd.Series(places.astype(np.int64) if column.integer else places).astype(own)
+        return pd.Series(places if np.isnan(places).any() or not column.integer else places.astype(np.int64)).astype(
+            own
+        )
     known = [*column.levels, *(None if one == MISSING else one for one in column.labels[len(column.levels) :])]
     if dtype == "category":
         kept = [level for level in known if level is not None]
@@ -205,4 +242,5 @@ def _places(column: Categorical | Boolean, values: "pd.Series[Any]") -> NDArray[
 def _refuse(name: str, values: "pd.Series[Any]", wrong: NDArray[np.bool_], must: str, way_out: str) -> NoReturn:
     """One sentence about the first wrong value of a column."""
     row = int(np.flatnonzero(wrong)[0])
-    raise ValueError(f"column {name!r}, row {row}, must {must}; got {plain(values.iloc[row])!r}; {way_out}")
+    said = f"column {name!r}, {name_row(values, row)}, must {must}; got {plain(values.iloc[row])!r}; {way_out}"
+    raise ValueError(said)

@@ -34,6 +34,7 @@ __all__ = [
     "Level",
     "Numeric",
     "Range",
+    "has_indicator",
     "keeps_missing",
 ]
 
@@ -79,7 +80,8 @@ class Numeric(BaseModel):
     """None: the highest value of the training rows."""
     mutability: Mutability = "both"
     monotone: Monotone = None
-    missing: Literal["refuse", "fill"] = "refuse"
+    missing: Literal["refuse", "fill", "level"] = "refuse"
+    """'level': missing is a state of its own, which the model is told of beside the value that is filled in."""
     fill: float | None = None
     """Stands for a missing value; None: the median of the training rows."""
     fillable: bool = False
@@ -108,15 +110,15 @@ class Numeric(BaseModel):
                     f"no multiple of its step {self.step:g} lies between {lower:g} and {upper:g}; "
                     "widen them, or choose a smaller step"
                 )
-        if self.fill is not None and self.missing != "fill":
-            raise ValueError("a value to fill in needs missing='fill'")
+        if self.fill is not None and self.missing == "refuse":
+            raise ValueError("a value to fill in needs missing='fill' or missing='level'")
         _check_fillable(self.fillable, self.missing)
         return self
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is left open for training rows to say."""
-        return None not in (self.lower, self.upper) and (self.missing != "fill" or self.fill is not None)
+        return None not in (self.lower, self.upper) and (self.missing == "refuse" or self.fill is not None)
 
     def round_to_step(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The nearest multiples of the step within the bounds, exactly the numbers that their decimals say."""
@@ -208,8 +210,11 @@ class Categorical(BaseModel):
     """
     missing: Literal["refuse", "fill", "level"] = "refuse"
     """'level': missing is a level of its own, to which nobody is sent unless a transition says so."""
-    unseen: Literal["refuse", "fill", "other"] = "refuse"
-    """'other': levels that are not listed count as one of its own, which people may leave, but never go to."""
+    unseen: Literal["refuse", "fill", "other"] | None = None
+    """'other': levels that are not listed count as one of its own, which people may leave, but never go to.
+
+    None: as 'other' if there are such levels to learn from, or else as 'fill', since nothing is known of it.
+    """
     fill: Level | None = None
     """Stands for a missing or unseen value; None: the most frequent level of the training rows."""
     fillable: bool = False
@@ -217,7 +222,7 @@ class Categorical(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_levels(self.levels, self.labels, self.fill, (self.missing, self.unseen))
+        _check_levels(self.levels, self.labels, self.fill, (self.missing, self.unseen or "fill"))
         _check_fillable(self.fillable, self.missing)
         if self.mutability in ("increase", "decrease") and not self.ordered:
             raise ValueError(f"mutability {self.mutability!r} needs levels in an order; declare ordered=True")
@@ -240,7 +245,8 @@ class Categorical(BaseModel):
     @property
     def is_complete(self) -> bool:
         """Whether nothing is left open for training rows to say."""
-        return self.rare is not None and ("fill" not in (self.missing, self.unseen) or self.fill is not None)
+        needs_fill = "fill" in (self.missing, self.unseen)
+        return None not in (self.rare, self.unseen) and (not needs_fill or self.fill is not None)
 
     @property
     def unadvised(self) -> set[str]:
@@ -337,9 +343,14 @@ def keeps_missing(column: "Numeric | Categorical | Boolean") -> bool:
     return column.missing != "refuse" and not column.fillable and not leaves
 
 
+def has_indicator(column: "Numeric | Categorical | Boolean") -> bool:
+    """Whether a model sees beside the number whether it is missing."""
+    return isinstance(column, Numeric) and column.missing == "level"
+
+
 def _check_fillable(fillable: bool, missing: str) -> None:
     if fillable and missing == "refuse":
-        raise ValueError("fillable needs values that may be missing; declare missing='fill' or, for levels, 'level'")
+        raise ValueError("fillable needs values that may be missing; declare missing='level' or 'fill'")
 
 
 def _check_levels(levels: Sequence[Level], labels: Sequence[str], fill: Level | None, policies: Sequence[str]) -> None:

@@ -203,7 +203,8 @@ class Dataset:
         ways = [_WAYS[way] for way in zip(declared.may_increase.tolist(), declared.may_decrease.tolist(), strict=True)]
         for name, way in {**(mutability or {}), **dict.fromkeys(immutable, "none")}.items():
             for place in self.columns([name]):
-                ways[place] = way  # type: ignore[call-overload]  # checked by Constraints
+                if place not in self.encoder.indicators or way == "none":
+                    ways[place] = way  # type: ignore[call-overload]  # checked by Constraints
         lower, upper = self.domain or (declared.lower, declared.upper)
         if self.domain is None and n_sigma is not None:
             known = torch.cat([self.train.x, self.validation.x]) if self.known is None else self.known
@@ -212,4 +213,5 @@ class Dataset:
         keeper = RuleKeeper.of(self.encoder)
         groups, transitions = (self.categories, declared.transitions) if categories else ((), {})
         free = Constraints.of(self.n_features, mutability=ways, lower=lower, upper=upper, categories=groups)
-        return replace(free, transitions=transitions, repair=None if keeper is None else keeper.mend_search)
+        repair = None if keeper is None else keeper.mend_search
+        return replace(free, transitions=transitions, held=declared.held, repair=repair)

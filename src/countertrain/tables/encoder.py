@@ -15,7 +15,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
-from countertrain.tables.columns import keeps_missing
+from countertrain.tables.columns import MISSING, has_indicator, keeps_missing
 from countertrain.tables.scales import UNSCALED, FeatureScales, Ranks, Scale, Standard, scale_from_dict
 from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Range, Schema, as_frame, check_names
 
@@ -32,7 +32,8 @@ FitScale = Callable[[Floats], Scale]
 class Encoder:
     """A schema that leaves nothing open, with the scales of its numbers and the types of its columns.
 
-    Numbers are scaled, levels one-hot coded, truth values 0 or 1.
+    Numbers are scaled, levels one-hot coded, truth values 0 or 1. Beside a number whose being missing is a state of its
+    own there is an indicator, 1 where it is missing.
     """
 
     schema: Schema
@@ -83,23 +84,25 @@ class Encoder:
     @cached_property
     def slices(self) -> tuple[slice, ...]:
         """The encoded columns of each column of the table."""
-        widths = [len(c.labels) if isinstance(c, Categorical) else 1 for c in self.schema.columns]
+        widths = [len(c.labels) if isinstance(c, Categorical) else 1 + has_indicator(c) for c in self.schema.columns]
         return tuple(slice(a, b) for a, b in pairwise(accumulate(widths, initial=0)))
 
     @cached_property
     def features(self) -> tuple[str, ...]:
         """The D encoded columns by name: `age`, `job=clerk`, `job=smith`."""
-        names = [
-            [f"{column.name}={label}" for label in column.labels] if isinstance(column, Categorical) else [column.name]
-            for column in self.schema.columns
-        ]
-        return tuple(name for group in names for name in group)
+        names: list[str] = []
+        for column in self.schema.columns:
+            names += [] if isinstance(column, Categorical) else [column.name]
+            labels = column.labels if isinstance(column, Categorical) else [MISSING] * has_indicator(column)
+            names += [f"{column.name}={label}" for label in labels]
+        return tuple(names)
 
     @cached_property
     def categories(self) -> tuple[slice, ...]:
-        """The one-hot groups among the encoded columns; a truth value is a group of one."""
+        """The one-hot groups among the encoded columns; a truth value is a group of one, as an indicator is."""
         columns = zip(self.schema.columns, self.slices, strict=True)
-        return tuple(part for column, part in columns if not isinstance(column, Numeric))
+        parts = [slice(p.start + 1, p.stop) if isinstance(column, Numeric) else p for column, p in columns]
+        return tuple(part for part in parts if part.start < part.stop)
 
     @cached_property
     def column_of(self) -> tuple[int, ...]:
@@ -113,9 +116,16 @@ class Encoder:
         return tuple(part.start for column, part in columns if isinstance(column, Numeric))
 
     @cached_property
+    def indicators(self) -> tuple[int, ...]:
+        """The places of the encoded columns that say whether the number before them is missing."""
+        columns = zip(self.schema.columns, self.slices, strict=True)
+        return tuple(part.start + 1 for column, part in columns if has_indicator(column))
+
+    @cached_property
     def feature_scales(self) -> FeatureScales:
         """The scales of the D encoded columns, for tensors."""
-        return FeatureScales.of([self.scales[i] for i in self.column_of])
+        numbers = set(self.numbers)
+        return FeatureScales.of([self.scales[c] if i in numbers else UNSCALED for i, c in enumerate(self.column_of)])
 
     @property
     def ranks(self) -> dict[str, Ranks]:
@@ -128,18 +138,23 @@ class Encoder:
         """What a number in an encoded row means: the name and the scale of its column."""
         return self.features, self.scales
 
-    def encode(self, frame: pd.DataFrame | NDArray[Any]) -> Floats:
-        """Rows as numbers (n, D); their columns may come in any order, and others are ignored."""
+    def encode(self, frame: pd.DataFrame | NDArray[Any], *, quiet: bool = False) -> Floats:
+        """Rows as numbers (n, D); their columns may come in any order, and others are ignored.
+
+        Levels that were never seen are warned of, unless `quiet`.
+        """
         table = _table(self.schema, frame)
         x = np.zeros((len(table), len(self.features)))  # (n, D)
         for i, (column, part) in enumerate(zip(self.schema.columns, self.slices, strict=True)):
             values = table[column.name]
             if isinstance(column, Numeric):
                 x[:, part.start] = self.scales[i].encode(cells.numbers(column, values))
+                if has_indicator(column):
+                    x[:, part.start + 1] = cells.are_missing(column, values)
             elif isinstance(column, Boolean):
-                x[:, part.start] = cells.codes(column, values)
+                x[:, part.start] = cells.codes(column, values, quiet=quiet)
             else:
-                x[np.arange(len(x)), part.start + cells.codes(column, values)] = 1.0
+                x[np.arange(len(x)), part.start + cells.codes(column, values, quiet=quiet)] = 1.0
         return x
 
     def find_unknown(self, frame: pd.DataFrame | NDArray[Any]) -> NDArray[np.bool_]:
@@ -173,23 +188,24 @@ class Encoder:
         table = _table(self.schema, origin)
         if len(table) != len(x):
             raise ValueError(f"origin must have one row for each row of x, {len(x)}; got {len(table)}")
-        start = self.encode(table).astype(x.dtype)  # (n, D), as precise as x
+        start = self.encode(table, quiet=True).astype(x.dtype)  # (n, D), as precise as x
         for i, (name, place) in enumerate(zip(self.schema.names, places, strict=True)):
             decoded[name] = cells.keep(decoded[name], table[name], self._stays(i, place, x, start, table[name]))
         return pd.DataFrame(decoded).set_axis(table.index)
 
     def read_column(self, i: int, x: NDArray[Any]) -> NDArray[Any]:
-        """(n,), the rounded number that stands in column i of rows (n, D), or the place of its level."""
+        """(n,), the rounded number that stands in column i of rows (n, D), NaN for none, or the place of its level."""
         column, block = self.schema.columns[i], x[:, self.slices[i]]
         if isinstance(column, Numeric):
-            return column.round_to_step(self.scales[i].decode(block[:, 0].astype(np.float64)))
+            numbers = column.round_to_step(self.scales[i].decode(block[:, 0].astype(np.float64)))
+            return np.where(block[:, 1] > 0.5, np.nan, numbers) if has_indicator(column) else numbers
         return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
 
     def write_column(self, i: int, places: NDArray[Any]) -> Floats:
-        """(n, width), numbers of column i, or places of its levels, as a model sees them."""
+        """(n, width), numbers of column i, none of them missing, or places of its levels, as a model sees them."""
         column, part = self.schema.columns[i], self.slices[i]
         if isinstance(column, Numeric):
-            return self.scales[i].encode(places)[:, None]
+            return np.pad(self.scales[i].encode(places)[:, None], ((0, 0), (0, part.stop - part.start - 1)))
         if isinstance(column, Boolean):
             return places[:, None]
         return np.eye(part.stop - part.start)[places.astype(np.intp)]
@@ -200,7 +216,8 @@ class Encoder:
         if not torch.isfinite(x).all():
             row, feature = (~torch.isfinite(x)).nonzero()[0].tolist()
             name = self.schema.names[self.column_of[feature]]
-            raise ValueError(f"column {name!r}, row {row}, is too large a number for a network; correct it")
+            where = f"row {row}" if not isinstance(frame, pd.DataFrame) else cells.name_row(frame, row)
+            raise ValueError(f"column {name!r}, {where}, is too large a number for a network; correct it")
         return x
 
     def unscale(self, x: Tensor) -> Tensor:
@@ -236,7 +253,9 @@ class Encoder:
         for i, (column, part) in enumerate(zip(columns, self.slices, strict=True)):
             width = part.stop - part.start
             if isinstance(column, Numeric):
-                lower[part], upper[part] = self.scales[i].encode(column.ends())
+                lower[part.start], upper[part.start] = self.scales[i].encode(column.ends())
+            if has_indicator(column):  # nobody is told to lose a number
+                ways[part.start + 1] = "decrease" if column.fillable and column.mutability != "none" else "none"
             if not isinstance(column, Categorical):
                 ways[part.start] = column.mutability
             elif column.mutability == "none" or width == 1:
@@ -245,7 +264,8 @@ class Encoder:
                 transitions[self.categories.index(part)] = torch.from_numpy(moves)
         domain = {"lower": torch.from_numpy(lower), "upper": torch.from_numpy(upper)}
         free = Constraints.of(len(ways), mutability=ways, categories=self.categories, **domain)
-        return replace(free, transitions=transitions)
+        held = tuple((i - 1, i) for i in self.indicators if keeps_missing(columns[self.column_of[i]]))
+        return replace(free, transitions=transitions, held=held)
 
     def to_json(self) -> str:
         """All that it takes to encode and decode, to be read by people too."""
@@ -270,12 +290,12 @@ class Encoder:
         self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any], origin: "pd.Series[Any]"
     ) -> NDArray[np.bool_]:
         """(n,), which cells of column i are those of the start, or would be rounded to the wrong side of them."""
-        column, j = self.schema.columns[i], self.slices[i].start
+        column = self.schema.columns[i]
         if not isinstance(column, Numeric):
             return np.asarray(place == self.read_column(i, start))
         before = cells.numbers(column, origin)  # not what single precision has made of it
         wrong = {"increase": place < before, "decrease": place > before}.get(column.mutability, False)
-        return np.asarray((x[:, j] == start[:, j]) | wrong)
+        return np.asarray((x[:, self.slices[i]] == start[:, self.slices[i]]).all(1) | wrong)
 
 
 def _table(schema: Schema, frame: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import tomli_w
 from numpy.typing import NDArray
 from pydantic import BaseModel, model_validator
 
+from countertrain.tables import cells
 from countertrain.tables.columns import (
     MISSING,
     MODEL,
@@ -84,8 +85,8 @@ class Schema(BaseModel):
         wrong = {text: hit for text, hit in broken.items() if hit.mean() > UNBELIEVED}
         if wrong:
             said = [
-                f"the rule {text!r} is broken by {100 * hit.mean():.1f} % of the rows, first by row "
-                f"{rows.index[int(hit.argmax())]}; correct it, or leave it out"
+                f"the rule {text!r} is broken by {100 * hit.mean():.1f} % of the rows, first by "
+                f"{cells.name_row(rows, int(hit.argmax()))}; correct it, or leave it out"
                 for text, hit in wrong.items()
             ]
             raise SchemaError(say_all(said))

@@ -97,10 +97,12 @@ class Summary:
             )
         if len(distinct) == 1:
             raise SchemaError(self._constant)
-        missing: Literal["fill", "refuse"] = "fill" if self.missing else "refuse"
+        missing: Literal["level", "refuse"] = "level" if self.missing else "refuse"
         if self.kind == "boolean" or set(distinct) == {0, 1}:
             pair = (False, True) if self.kind == "boolean" else (0, 1)
-            return Boolean(name=name, values=pair, missing=missing, mutability=mutability)
+            if self.missing:
+                return Categorical(name=name, levels=pair, ordered=True, missing=missing, mutability=mutability)
+            return Boolean(name=name, values=pair, mutability=mutability)
         step = self._step()
         if self.kind == "integer" and step is None:
             raise SchemaError(

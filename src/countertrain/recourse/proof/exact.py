@@ -151,6 +151,11 @@ def _add_features(
             program.constant += price[d] * own[d]
             places.append(program.add(low[d], high[d], whole=True, cost=sign * price[d]))
     features = np.array(places)
+    for d in grid.indicator.tolist():  # a number that is missing did not move
+        for end in (low, high):
+            way = end[d - 1] - own[d - 1]
+            sign = 1.0 if end is high else -1.0
+            program.require(features[[d - 1, d]], np.array([sign, sign * way]), -np.inf, sign * end[d - 1])
     for group in whole.groups:
         program.require(features[group], np.ones(group.stop - group.start), 1.0, 1.0)
     return features

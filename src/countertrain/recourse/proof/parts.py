@@ -59,6 +59,7 @@ class Parts:
         n = (last - first + 1).clamp(min=0) + self._hold_own(first, last)  # (m, D)
         truth = ~self.grid.number
         n[:, truth] = ((self.high - self.low) > 0.5).double()[:, truth] + 1
+        n[:, self.grid.indicator] -= 1  # a number that may be missing has one more state
         for group in self.groups:
             n[:, group] = 0.0
             n[:, group.start] = (self.high[:, group] >= 1).double().sum(1)
@@ -86,7 +87,8 @@ class Parts:
                 blocks.append(torch.cat([values, own[d : d + 1][holds_own[d : d + 1]]]).unsqueeze(1))
             else:
                 blocks.append(torch.stack([self.low[part, d], self.high[part, d]]).unique().unsqueeze(1))
-        return reduce(_cross, blocks)
+        rows, at = reduce(_cross, blocks), self.grid.indicator
+        return rows[((rows[:, at] < 1) | (rows[:, at - 1] == own[at - 1])).all(1)]  # what moved is not missing
 
     def list_values(self, part: int, number: int, most: int) -> Tensor | None:
         """The values (k,) of a number in a part that are told to people, those in gaps left out; None beyond `most`."""
@@ -106,9 +108,11 @@ class Parts:
         upper_high = self.high.clone()
         cut = self._find_cuts()  # (m, D)
         mine = self.grid.column_of == column.unsqueeze(1)  # (m, D)
-        lower_high = torch.where(mine & self.grid.number, cut, lower_high)
-        upper_low = torch.where(mine & self.grid.number, cut, upper_low)
         truth = mine & ~self.grid.number
+        at = self.grid.indicator
+        unsettled = (truth & (self.high - self.low > 0.5))[:, at].any(1, keepdim=True)  # first, whether it is missing
+        number = mine & self.grid.number & ~unsettled
+        lower_high, upper_low = torch.where(number, cut, lower_high), torch.where(number, cut, upper_low)
         for group in self.groups:
             truth[:, group] = False
             rows = mine[:, group.start].nonzero()[:, 0]

@@ -68,6 +68,13 @@ def _check_cells(facts: Facts, column: Column) -> Iterator[Finding]:
     missing = remark_missing(facts, column)
     if missing is not None:
         yield missing
+    if isinstance(column, Categorical) and column.unseen is None:
+        other = np.isnan(cells.store(column, facts.values)) & ~facts.missing
+        if other.any():
+            listed = list_names([plain(one) for one in facts.values[other].unique()], 3)
+            seen = f"{listed}, not among its levels, in {facts.rows.say(other)}"
+            way_out = "nothing to do; list it, or declare unseen = 'refuse'"
+            yield Finding("declared", facts.name, seen, "counted as 'any other'", way_out)
     wrong, must = _find_wrong(facts, column)
     if wrong.any():
         example = plain(facts.values[wrong].iloc[0])

@@ -66,6 +66,11 @@ class RowNames:
         word, known = (self.word, numbers) if numbers is not None else ("row", np.arange(len(kept)))
         return RowNames(word, lambda: known[kept])
 
+    def name(self, place: int) -> str:
+        """`line 8`, of the row at a place in the table."""
+        numbers = self.find_numbers()
+        return f"row {place}" if numbers is None else f"{self.word} {numbers[place]}"
+
     def say(self, wanted: NDArray[np.bool_], most: int = 3) -> str:
         """`lines 8, 18, 34 and 29,728 more`."""
         places = np.flatnonzero(wanted)

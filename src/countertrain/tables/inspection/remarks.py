@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from countertrain.tables.columns import Categorical, Column, Numeric
+from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
 from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import Finding, say_share
 from countertrain.tables.inspection.names import find_hint, says_code, says_id
@@ -26,11 +26,13 @@ def remark_missing(facts: Facts, column: Column) -> Finding | None:
         return None
     seen = f"{n:,} missing ({say_share(n, len(facts.values))}), {facts.rows.say(facts.missing)}"
     if column.missing == "refuse":
-        way = "give the values, or declare missing = 'fill'" + (" or 'level'" * isinstance(column, Categorical))
+        way = "give the values, or declare missing = 'fill'" + (" or 'level'" * (not isinstance(column, Boolean)))
         return Finding("missing", facts.name, seen, "training refuses them", way, "refused")
     if column.missing == "level":
-        done, way = "'missing' is a level of its own, to which nobody is sent", "or missing = 'fill'"
-        return Finding("missing", facts.name, seen, done, f"nothing to do; {way} in the schema")
+        state = "a state of its own, which the model sees and nobody is sent to"
+        state = state if isinstance(column, Numeric) else "a level of its own, to which nobody is sent"
+        done = f"'missing' is {state}"
+        return Finding("missing", facts.name, seen, done, "nothing to do; or missing = 'fill' in the schema")
     stand_in = plain(column.fill)
     which = "the median" if isinstance(column, Numeric) else "the most frequent value"
     done = f"filled in with {which} of the training rows" if stand_in is None else f"filled in with {_say(stand_in)}"

@@ -23,7 +23,7 @@ def settle(facts: Facts, column: Column) -> Column:
     settled = cells.fit(column.model_copy(update={"rare": None}), facts.values)
     assert isinstance(settled, Categorical)
     rare = tuple(one for one in settled.labels if one in (*(column.rare or ()), *(settled.rare or ())))
-    return settled.model_copy(update={"rare": rare or None})
+    return column.model_copy(update={"rare": rare or None, "fill": settled.fill if column.missing == "fill" else None})
 
 
 def explain_settings(facts: Facts, column: Column, findings: Sequence[Finding]) -> dict[str, str]:

@@ -119,7 +119,7 @@ def _judge_mixed(facts: Facts) -> Verdict | None:
     texts = facts.known.astype(str).str.strip()
     read = pd.to_numeric(texts, errors="coerce")
     odd = texts[read.isna()]
-    column = Numeric(name=facts.name, missing="fill", blank=tuple(odd.unique()[:MAX_LEVELS]))
+    column = Numeric(name=facts.name, missing="level", blank=tuple(odd.unique()[:MAX_LEVELS]))
     where = facts.values.index.isin(odd.index)
     seen = f"holds numbers, but also {list_names([*odd.value_counts().index], 3)} in {facts.rows.say(where)}"
     seen = seen if len(odd) else f"holds numbers that are written as texts, such as {facts.counts.index[0]!r}"

@@ -138,7 +138,8 @@ class RuleKeeper:
         if not isinstance(column, Numeric):
             return self._read_column(name, rows)
         numbers = self.encoder.scales[i].decode(rows[:, self.encoder.slices[i].start])
-        return column.model_copy(update={"lower": None, "upper": None}).round_to_step(numbers)
+        rounded = column.model_copy(update={"lower": None, "upper": None}).round_to_step(numbers)
+        return np.where(np.isnan(self.encoder.read_column(i, rows)), np.nan, rounded)
 
     def _find_room(self, low: Floats, high: Floats, own: Mapping[str, Floats], rows: Rows) -> Room:
         lowest: Values = {}

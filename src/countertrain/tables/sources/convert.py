@@ -14,7 +14,7 @@ from countertrain.tables import cells
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import LabelCoder, check_labels
 from countertrain.tables.scales import Ranks
-from countertrain.tables.schema import Schema, as_frame
+from countertrain.tables.schema import Categorical, Schema, as_frame
 from countertrain.tables.sources.files import read_parts, short_name, write_rows
 from countertrain.tables.sources.folder import Description, check_new, check_space, write_folder
 from countertrain.tables.sources.frames import check_size, choose_label, note_unlabelled
@@ -53,7 +53,7 @@ def convert(
         check_size(source.name, *first.shape)
     label = choose_label(source.name, [str(name) for name in first.columns], label, drop)
     survey = _survey(source, label, progress)
-    schema = (survey.infer(drop) if schema is None else schema).drop(drop)
+    schema = survey.settle((survey.infer(drop) if schema is None else schema).drop(drop))
     splits = split_rows(survey.y, data_seed, most=_HELD_OUT)
     folder.mkdir(parents=True, exist_ok=True)
     encoder = _fit(survey, schema, splits[0], folder / ".columns", survey.read(progress, 1))
@@ -95,6 +95,12 @@ class _Survey:
     def infer(self, drop: Collection[str]) -> Schema:
         """The schema of all columns but the label and those to drop."""
         return Schema.of(one for name, one in self.summaries.items() if name != self.label and name not in drop)
+
+    def settle(self, schema: Schema) -> Schema:
+        """The schema that knows whether there are levels which it does not list."""
+        seen = {name: pd.Series(one.distinct, dtype=object) for name, one in self.summaries.items()}
+        levels = [column for column in schema.columns if isinstance(column, Categorical) and column.name in seen]
+        return schema.with_columns(**{one.name: cells.bound(one, seen[one.name]) for one in levels})
 
     def read(self, progress: Progress, passes: int) -> Iterator[tuple[slice, pd.DataFrame]]:
         """The rows that have a label, some at a time, and which ones they are."""

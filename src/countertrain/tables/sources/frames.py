@@ -33,9 +33,9 @@ def from_frame(
     The schema is inferred from all rows if left out, and so are bounds that it leaves open; the encoder is fitted to
     the training rows.
     """
-    table = as_frame(frame)
+    table = as_frame(frame).reset_index(drop=True)
     label = choose_label(title, list(table.columns), label, drop)
-    labelled = table[table[label].notna()].reset_index(drop=True)
+    labelled = table[table[label].notna()]  # whose index is their place in the table
     check_size(title, len(labelled), table.shape[1])
     codes, _ = code_labels(labelled[label], classes)
     check_labels(label, title, codes)
