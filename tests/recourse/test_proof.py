@@ -31,9 +31,11 @@ from countertrain.tables.schema import Boolean, Categorical, Numeric, Schema
 
 SCHEMA = Schema(
     columns=(
-        Numeric(name="late", integer=True, lower=0, upper=4),
+        Numeric(name="late", integer=True, lower=0, upper=4, missing="level"),
         Categorical(name="job", levels=("none", "clerk", "smith"), transitions={"none": ("clerk",)}),
-        Numeric(name="rate", step=0.5, lower=0, upper=3, mutability="decrease"),
+        Numeric(
+            name="rate", step=0.5, lower=0, upper=3, mutability="decrease", missing="level", fill=1.5, fillable=True
+        ),
         Boolean(name="member"),
         Categorical(name="home", levels=("own", "rent"), mutability="none"),
     )
@@ -42,13 +44,13 @@ HIDDEN = [(), (6,), (5, 4)]
 
 
 def draw_people(n: int, seed: int) -> pd.DataFrame:
-    """People some of whom are outside a bound or between two steps."""
+    """People some of whom are outside a bound or between two steps, or do not say what they are."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
-            "late": rng.integers(0, 7, n),
+            "late": np.where(rng.random(n) < 0.2, np.nan, rng.integers(0, 7, n)),
             "job": rng.choice(["none", "clerk", "smith"], n),
-            "rate": rng.choice([*np.arange(0, 3.5, 0.5), 1.25], n),  # all that can be told: nobody is in a gap
+            "rate": rng.choice([*np.arange(0, 3.5, 0.5), 1.25, np.nan], n),  # all that can be told, and none in a gap
             "member": rng.random(n) < 0.5,
             "home": rng.choice(["own", "rent"], n),
         }
@@ -84,9 +86,10 @@ def make_models(
 
 def list_rows(person: "pd.Series[Any]") -> pd.DataFrame:
     """Every row that a person could be told, by the schema alone."""
-    late = {*range(5), person["late"]}
+    late = {person["late"], *(range(5) if person["late"] >= 0 else ())}  # what is missing stays so,
     job = {person["job"], *({"none": ["clerk"]}.get(person["job"], []))}
-    rate = {person["rate"], *(r for r in np.arange(0, 3.5, 0.5) if r < person["rate"])}
+    most = person["rate"] if person["rate"] >= 0 else 1.5  # unless people can fill it in
+    rate = {person["rate"], *(r for r in np.arange(0, 3.5, 0.5) if r <= most)}
     rows = itertools.product(sorted(late), sorted(job), sorted(rate), [False, True], [person["home"]])
     return pd.DataFrame(rows, columns=list(SCHEMA.names))
 
@@ -126,7 +129,7 @@ def test_none_exists_exactly_where_exhaustive_search_finds_none(network: dict[st
     told = GRID.decode(ENCODER, proof.witness.x, people)
     for i in np.flatnonzero(exists):
         assert int(decide(model, told.iloc[[i]])[0]) == int(target[0])
-        assert (list_rows(people.iloc[i]) == told.iloc[i]).all(axis=1).any()
+        assert (list_rows(people.iloc[i]).fillna(-1) == told.iloc[i].fillna(-1)).all(axis=1).any()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -238,7 +241,8 @@ def test_of_an_opaque_model_every_row_is_looked_at_and_too_many_leave_the_questi
             proof = Prover(make_ladder(model))(reach, target)
         for i, (_, person) in enumerate(people.iterrows()):
             rows = list_rows(person)
-            exists = bool((decide(model, rows[rows["late"] == person["late"]]) == target[i]).any())
+            rows = rows[(rows["late"] == person["late"]) | rows["late"].isna()]
+            exists = bool((decide(model, rows) == target[i]).any())
             assert bool(proof.none[i]) == (not exists)
             answers.add(exists)
         with monkeypatch.context() as patch, torch.no_grad():

@@ -32,7 +32,10 @@ class About(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal["countertrain folder, version 4"] = "countertrain folder, version 4"
+    format: Literal["countertrain folder, version 4", "countertrain folder, version 5"] = (
+        "countertrain folder, version 5"
+    )
+    """Of version 4, the encoder says all that version 5 says, but for numbers whose being missing is a state."""
     name: str
     title: str
     label: str

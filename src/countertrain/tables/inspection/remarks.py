@@ -29,9 +29,9 @@ def remark_missing(facts: Facts, column: Column) -> Finding | None:
         way = "give the values, or declare missing = 'fill'" + (" or 'level'" * (not isinstance(column, Boolean)))
         return Finding("missing", facts.name, seen, "training refuses them", way, "refused")
     if column.missing == "level":
-        state = "a state of its own, which the model sees and nobody is sent to"
-        state = state if isinstance(column, Numeric) else "a level of its own, to which nobody is sent"
-        done = f"'missing' is {state}"
+        done = "'missing' is a level of its own, to which nobody is sent"
+        if isinstance(column, Numeric):
+            done = "'missing' is a state of its own, which the model is told of"
         return Finding("missing", facts.name, seen, done, "nothing to do; or missing = 'fill' in the schema")
     stand_in = plain(column.fill)
     which = "the median" if isinstance(column, Numeric) else "the most frequent value"

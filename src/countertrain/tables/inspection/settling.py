@@ -36,7 +36,7 @@ def explain_settings(facts: Facts, column: Column, findings: Sequence[Finding]) 
     if facts.missing.any():
         most = "the median" if isinstance(column, Numeric) else "the most frequent value"
         reasons["missing"] = f"{int(facts.missing.sum()):,} of {len(facts.values):,} values are missing"
-        reasons["fill"] = f"{most} of all rows stands for them"
+        reasons["fill"] = f"{most} of all rows stands for them" + (", marked as missing" * (column.missing == "level"))
     if isinstance(column, Numeric):
         reasons["lower"] = "the lowest value of all rows: advice goes no further"
         reasons["upper"] = "the highest value of all rows"
