@@ -185,15 +185,18 @@ def test_advice_keeps_to_the_evidence_unless_told_otherwise(model: Path, tmp_pat
     assert read_run(tmp_path / "free").decider.evidence is None
 
 
-def test_what_people_rarely_can_change_is_held_fixed_in_one_word(
+def test_what_people_rarely_can_change_is_held_fixed_unless_told_otherwise(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = ["--label", "decision", "--epochs", 1, "--fix-proposed"]
+    told = ["--label", "decision", "--epochs", 1]
     assert run("train", file, *told, "--out", tmp_path / "m") == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "... held fixed: age" in said
+    assert "... held fixed, since people can rarely change it: age; --no-fix-proposed lets advice ask for it" in said
     assert "people can rarely change" not in said
     assert read_run(tmp_path / "m").settings.immutable == ("age",)
     assert run("train", file, *told, "--immutable", "job", "--increase", "age", "--out", tmp_path / "n") == 0
-    assert "... held fixed: none" in capsys.readouterr().err  # its owner said something else of it
+    assert "held fixed" not in capsys.readouterr().err  # its owner said something else of it
     assert read_run(tmp_path / "n").settings.mutability == {"job": "none", "age": "increase"}
+    assert run("train", file, *told, "--no-fix-proposed", "--out", tmp_path / "o") == 0
+    assert "people can rarely change age, and nothing says so" in " ".join(capsys.readouterr().err.split())
+    assert not read_run(tmp_path / "o").settings.immutable

@@ -36,8 +36,13 @@ def train(
     against_evidence: options.AgainstEvidence = False,
     schema: options.SchemaFile = None,
     fix_proposed: Annotated[
-        bool, typer.Option("--fix-proposed", help="Hold fixed, too, what `check` says people can rarely change.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--fix-proposed/--no-fix-proposed",
+            help="Hold fixed, too, what people can rarely change, by the names of the columns.",
+            show_default="done for a file without --schema or --settings",
+        ),
+    ] = None,
     objective: Annotated[
         str | None, typer.Option(help="ct, or bl (conventional), ar, cd (ablations).", show_default="ct")
     ] = None,
@@ -108,7 +113,7 @@ def train(
         epochs=epochs,
         seeds=parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     )
-    if fix_proposed:
+    if fix_proposed or (fix_proposed is None and settings_file is None and schema is None):
         told["immutable"] = [*told.get("immutable", ()), *_find_fixed(data, told)]
     settings = Settings.resolve(data, told)
     folder = out or default_folder(settings)
@@ -147,16 +152,19 @@ def train(
 
 def _find_fixed(data: str, told: Mapping[str, Any]) -> list[str]:
     """The columns that people rarely can or should change, by their names, and of which nothing was said."""
-    from countertrain.runs.registry import read_schema
-    from countertrain.tables import inspect_source
+    from countertrain.tables import propose_fixed
 
-    schema = told.get("schema_file")
-    look = inspect_source(
-        data, told.get("label"), schema=None if schema is None else read_schema(Path(schema)), drop=told.get("drop", ())
-    )
-    said = {name for way in ("immutable", "increase", "decrease") for name in told.get(way, ())}
-    fixed = [name for name in look.fixed if name not in said]
-    typer.echo(f"... held fixed: {list_phrases(fixed, 12)}", err=True)
+    said = {
+        told.get("label"),
+        *(name for way in ("immutable", "increase", "decrease", "drop") for name in told.get(way, ())),
+    }
+    fixed = [name for name in propose_fixed(data, told.get("label")) if name not in said]
+    if fixed:
+        typer.echo(
+            f"... held fixed, since people can rarely change it: {list_phrases(fixed, 12)}; --no-fix-proposed lets "
+            "advice ask for it",
+            err=True,
+        )
     return fixed
 
 

@@ -32,7 +32,7 @@ def describe_look(look: Inspection, settings: Settings) -> Iterator[str]:
     if free:
         yield (
             f"people can rarely change {list_phrases(free, 12)}, and nothing says so: advice may ask for it; "
-            f"--immutable {','.join(free)} (or --fix-proposed) holds that fixed"
+            f"--fix-proposed (or --immutable {','.join(free)}) holds that fixed"
         )
     if (spoiling or free) and settings.schema_file is None:
         yield f"{_name_command(look, settings)} shows all that was seen, and proposes a schema"

@@ -16,6 +16,8 @@ from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.inspection import Inspection, inspect
 from countertrain.tables.inspection.findings import RowNames
+from countertrain.tables.inspection.names import find_hint
+from countertrain.tables.inspection.whole import name_apart
 from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.dialects import find_lines, read_header
@@ -28,7 +30,7 @@ from countertrain.tables.sources.paper import TABLES, table, table_frame
 from countertrain.tables.sources.synthetic import SYNTHETIC, make
 from countertrain.words import list_names, suggest
 
-__all__ = ["ENTRY_POINTS", "catalogue", "inspect_source", "load", "load_frame", "naming_lines"]
+__all__ = ["ENTRY_POINTS", "catalogue", "inspect_source", "load", "load_frame", "naming_lines", "propose_fixed"]
 
 ENTRY_POINTS = "countertrain.datasets"
 """The entry points under which other packages offer data sets: callables that take `data_seed` by name."""
@@ -156,6 +158,16 @@ def _name_rows(path: Path, n: int) -> RowNames:
     if is_csv(path):
         return RowNames("line", cache(lambda: find_lines(path, n)))
     return RowNames("line", lambda: np.arange(n) + 2) if is_excel(path) else RowNames()
+
+
+def propose_fixed(source: str, label: str | None) -> list[str]:
+    """The columns of a file, but for its label, that people rarely can or should change, by their names."""
+    path = Path(source)
+    if source in _LOADERS or not path.is_file() or not is_table(path) or source in _find_plugins():
+        return []
+    names = name_apart(read_header(path)) if is_csv(path) else [str(name) for name in read_table(path).columns]
+    hinted = [name for name in names if find_hint(name) is not None]
+    return [name for name in hinted if name != (label or names[-1])]
 
 
 def naming_lines(path: Path, n: int) -> AbstractContextManager[None]:
