@@ -191,7 +191,7 @@ def test_what_people_rarely_can_change_is_held_fixed_unless_told_otherwise(
     told = ["--label", "decision", "--epochs", 1]
     assert run("train", file, *told, "--out", tmp_path / "m") == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "... held fixed, since people can rarely change it: age; --no-fix-proposed lets advice ask for it" in said
+    assert "... held fixed, since hardly anybody can change it: age; --no-fix-proposed lets advice ask for it" in said
     assert "people can rarely change" not in said
     assert read_run(tmp_path / "m").settings.immutable == ("age",)
     assert run("train", file, *told, "--immutable", "job", "--increase", "age", "--out", tmp_path / "n") == 0

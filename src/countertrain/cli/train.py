@@ -161,7 +161,7 @@ def _find_fixed(data: str, told: Mapping[str, Any]) -> list[str]:
     fixed = [name for name in propose_fixed(data, told.get("label")) if name not in said]
     if fixed:
         typer.echo(
-            f"... held fixed, since people can rarely change it: {list_phrases(fixed, 12)}; --no-fix-proposed lets "
+            f"... held fixed, since hardly anybody can change it: {list_phrases(fixed, 12)}; --no-fix-proposed lets "
             "advice ask for it",
             err=True,
         )

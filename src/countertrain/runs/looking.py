@@ -28,6 +28,9 @@ def describe_look(look: Inspection, settings: Settings) -> Iterator[str]:
     filled = [f"{one.column} ({one.done})" for one in look.findings if one.kind == "missing" and "fill" in one.done]
     if filled:
         yield f"missing values: {list_phrases(filled, 12)}"
+    for finding in look.findings:
+        if finding.kind == "rule" and settings.schema_file is None:
+            yield f"{finding.seen}: {finding.done}"
     free = [name for name in look.fixed if name not in settings.mutability]
     if free:
         yield (

@@ -70,7 +70,7 @@ def build_monotone(settings: "Settings", data: Dataset, module: nn.Module) -> Mo
         if way and isinstance(column, Categorical):
             levels.append((slice(part.start, part.start + len(column.levels)), way))
         else:
-            ways[part] = way
+            ways[part.start] = way  # not of whether the number is missing
     if not levels and not ways.any():
         return None
     return Monotone.of(module, ways, find_class(settings.target, data.classes), levels)

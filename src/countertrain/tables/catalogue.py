@@ -82,7 +82,8 @@ def load(
         if hear is not None:
             hear(_inspect_file(path, frame, label=label, schema=schema, drop=drop))
         with naming_lines(path, len(frame)):
-            return from_frame(frame, name=short_name(path), title=path.name, fit_encoder=fit_encoder, **options)
+            names = {"name": short_name(path), "title": path.name}
+            return from_frame(frame, fit_encoder=fit_encoder, regular=_find_free(frame), **names, **options)
     given = fit_encoder != Encoder.fit
     own_encoder = (name in _LOADERS and name not in TABLES and name != "loans") or name in plugins
     if given and own_encoder:
@@ -141,7 +142,15 @@ def inspect_source(
     try:
         fit = partial(Encoder.fit, fit_scale=Ranks.fit)  # as training does with a table of one's own
         with cells.naming_rows(rows.name), cells.as_declared():
-            from_frame(frame, label=look.label, schema=schema, drop=drop, title=title, fit_encoder=fit)
+            from_frame(
+                frame,
+                label=look.label,
+                schema=schema,
+                drop=drop,
+                title=title,
+                fit_encoder=fit,
+                regular=_find_free(frame),
+            )
     except ValueError as error:
         return look.refuse(str(error))
     return look
@@ -158,6 +167,11 @@ def _name_rows(path: Path, n: int) -> RowNames:
     if is_csv(path):
         return RowNames("line", cache(lambda: find_lines(path, n)))
     return RowNames("line", lambda: np.arange(n) + 2) if is_excel(path) else RowNames()
+
+
+def _find_free(frame: pd.DataFrame) -> list[str]:
+    """The columns of which nothing says that people can rarely change them."""
+    return [str(name) for name in frame.columns if find_hint(str(name)) is None]
 
 
 def propose_fixed(source: str, label: str | None) -> list[str]:

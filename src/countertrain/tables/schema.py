@@ -155,6 +155,13 @@ class Schema(BaseModel):
                     raise SchemaError(f"column {name!r} is listed as {listed!r} and as {way!r}; choose one")
         return self.with_columns(**changes)
 
+    def with_rules(self, rules: Sequence[str]) -> Self:
+        """A schema with rules of which nobody has said that they must hold: none, where they contradict one another."""
+        try:
+            return type(self)(columns=self.columns, dropped=self.dropped, rules=tuple(rules) or None)
+        except SchemaError:
+            return self
+
     def drop(self, names: Collection[str]) -> Self:
         """A schema without some of its columns."""
         kept = tuple(column for column in self.columns if column.name not in names)

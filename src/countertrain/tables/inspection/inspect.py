@@ -30,9 +30,11 @@ from countertrain.tables.inspection.whole import (
     name_apart,
 )
 from countertrain.tables.labels import code_labels
+from countertrain.tables.regularities import find_rules
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.frames import choose_label
 from countertrain.tables.summaries import MAX_LEVELS
+from countertrain.words import list_phrases
 
 __all__ = ["inspect"]
 
@@ -69,6 +71,7 @@ def inspect(
         look.look_at_names(table, header or names, refused=twice)
     if schema is None:
         look.infer()
+        look.find_rules()
     else:
         look.follow(schema)
     look.say_duplicates()
@@ -139,6 +142,16 @@ class _Look:
             settled = settled.model_copy(update={"mutability": "none"})
         mine = [one for one in self.findings if one.column == facts.name]
         self.columns[facts.name], self.reasons[facts.name] = settled, explain_settings(facts, settled, mine)
+
+    def find_rules(self) -> None:
+        """What holds between the columns in every row, proposed as rules."""
+        columns = tuple(self.columns.values())
+        schema = Schema(columns=columns).with_rules(find_rules(self.table, columns)) if columns else None
+        if schema is not None and schema.rules:
+            self.rules = schema.rules
+            seen = f"every row keeps to {list_phrases(self.rules, 3)}"
+            way_out = "nothing to do; or a schema without that rule"
+            self.findings.append(Finding("rule", None, seen, "training and advice keep to it", way_out))
 
     def follow(self, schema: Schema) -> None:
         """Look at the rows by what the schema says of them."""

@@ -27,6 +27,9 @@ _FAITH = Hint("religion", "nobody is asked for another faith", nominal=True)
 _HEALTH = Hint("disability or health", "nobody is asked to be in better health")
 _PLACE = Hint("where somebody lives", "nobody is asked to move")
 _REGION = Hint("statistics of a region", "no single person can change them")
+_SCHOOL = Hint("education", "nobody can undo school, and more of it takes years")
+_TIME = Hint("what only time changes", "nobody can hurry it, or turn it back")
+_WEIGHT = Hint("a weight of the sample", "it says how many people a row stands for, and nothing of them")
 _ID = Hint("an id", "it names people and says nothing of them")
 
 _WORDS: dict[Hint, str] = {  # any of these among the words of a name
@@ -47,6 +50,10 @@ _WORDS: dict[Hint, str] = {  # any of these among the words of a name
         minusvalia beperking arbeidsongeschikt pregnant pregnancy schwanger""",
     _PLACE: """zip zipcode postcode postal plz postleitzahl bundesland wohnort codigopostal woonplaats latitude
         longitude country county""",
+    _SCHOOL: """education educational schooling diploma bildung schulbildung schulabschluss studium scolarite
+        diplome educacion estudios opleiding onderwijs""",
+    _TIME: """tenure seniority experience anciennete antiguedad betriebszugehorigkeit dienstjahre dienstalter
+        berufserfahrung berufsjahre ervaring dienstjaren""",
     _REGION: """unemployment arbeitslosenquote arbeitslosigkeit chomage desempleo paro werkloosheid gdp bip pib bbp
         inflation inflacion inflatie euribor cpi""",
 }
@@ -56,12 +63,17 @@ _NAMES: dict[Hint, str] = {  # a whole name, as its words without what is betwee
     _NATION: "nativecountry countryofbirth placeofbirth birthplace geburtsland lieudenaissance geboorteland",
     _PLACE: "state region province provincia departement gemeente city stadt ville ciudad stad",
     _REGION: "population empvarrate nremployed consconfidx conspriceidx crimerate",
+    _TIME: "numcompaniesworked previousemployers",
+    _WEIGHT: "fnlwgt finalweight sampleweight samplingweight surveyweight caseweight stichprobengewicht",
 }
 _IDS = "id ids uuid guid rowid rowno rownumber recordid unnamed index identifiant matricule identificador"
 _NUMBERED = re.compile(
     r"(customer|client|account|policy|case|row|record|kunden|konto|vertrags|klant|dossier)(no|nr|num|number|nummer)$"
 )
 _CODES = "code codes zip zipcode postcode postal plz postleitzahl kode cod codigo category kategorie"
+_UNITS = "year years yrs month months days weeks jahre monate annees mois anos meses jaren maanden"
+_PASSED = """since at with employed employment working worked customer client member history service company job role
+    book residence address seit depuis desde sinds"""
 _NOT_OF_PEOPLE = "satisfaction score rating car vehicle auto fahrzeug account konto loan credit"
 _BY_WORD = {word: hint for hint, words in _WORDS.items() for word in words.split()}
 _BY_NAME = {name: hint for hint, names in _NAMES.items() for name in names.split()}
@@ -82,7 +94,9 @@ def find_hint(name: str) -> Hint | None:
     if "".join(words) in _BY_NAME:
         return _BY_NAME["".join(words)]
     found = next((_BY_WORD[word] for word in words if word in _BY_WORD), None)
-    return None if found in (_AGE, _ORIGIN) and {*_NOT_OF_PEOPLE.split()} & {*words} else found
+    if found is None and {*_UNITS.split()} & {*words} and {*_PASSED.split()} & {*words}:
+        return _TIME
+    return None if found in (_AGE, _ORIGIN, _SCHOOL, _TIME) and {*_NOT_OF_PEOPLE.split()} & {*words} else found
 
 
 def says_id(name: str) -> bool:

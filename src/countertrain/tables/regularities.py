@@ -1,0 +1,98 @@
+"""What holds between columns in every row of a table, though nobody has declared it, written as rules."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from countertrain.tables.columns import Column, Numeric
+
+__all__ = ["find_rules"]
+
+_FEWEST = 30  # rows that show it
+_UNLIKELY = math.log(1e-12)  # that so many rows all have a level by chance
+_MOST = 25  # columns of numbers that are compared with one another
+_SAMPLE = 64  # rows that must agree before all are looked at
+
+Floats = NDArray[np.float64]
+
+
+def find_rules(table: pd.DataFrame, columns: Sequence[Column]) -> tuple[str, ...]:
+    """Levels that always go together, such as "No internet" of all that needs it; sums and products of others.
+
+    What no advice can change is left out.
+    """
+    return (*_find_levels(table, columns), *_find_sums(table, columns))
+
+
+def _find_levels(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
+    """Levels of different columns that are those of the very same rows; and those that never come without another.
+
+    The first of several that go together speaks for all of them.
+    """
+    places = {(c.name, label): _mark(table[c.name], level) for c in columns for level, label in _list_levels(c)}
+    same: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
+    for one, here in places.items():
+        if here.any():
+            same[here.tobytes()].append(one)
+    for first, *others in same.values():
+        for other in others:
+            if other[0] != first[0]:
+                yield f"{_say_level(*first)} <=> {_say_level(*other)}"
+    leading = {first: places[first] for first, *_ in same.values()}
+    sure = {other: _UNLIKELY / math.log(here.mean()) for other, here in leading.items()}  # rows that are no chance
+    for (one, here), (other, there) in permutations(leading.items(), 2):
+        if one[0] != other[0] and here.sum() > sure[other] and not (here & ~there).any():
+            yield f"{_say_level(*one)} => {_say_level(*other)}"
+
+
+def _list_levels(column: Column) -> list[tuple[Any, str]]:
+    """The levels that a rule can be about, and their labels."""
+    if isinstance(column, Numeric) or column.mutability == "none":
+        return []
+    return [pair for pair in zip(column.levels, column.labels, strict=False) if '"' not in pair[1]]
+
+
+def _mark(values: "pd.Series[Any]", level: Any) -> NDArray[np.bool_]:
+    """(n,), the rows at a level; none, where too few of them, or of the others, are there to show anything."""
+    here = (values == level).to_numpy(dtype=bool, na_value=False)
+    return here if _FEWEST <= here.sum() <= len(here) - _FEWEST else np.zeros_like(here)
+
+
+def _say_level(column: str, label: str) -> str:
+    return f'{_quote(column)} == "{label}"'
+
+
+def _find_sums(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
+    """Numbers that are the sum or the product of two others, to the step in which they are told."""
+    numeric = [column for column in columns if isinstance(column, Numeric) and column.blank is None]
+    known = table[[column.name for column in numeric]].dropna()
+    if not 3 <= len(numeric) <= _MOST or len(known) < _FEWEST:
+        return
+    numbers: Floats = known.to_numpy(dtype=np.float64).T  # (C, n)
+    few = numbers[:, np.linspace(0, numbers.shape[1] - 1, _SAMPLE).astype(int)]
+    for i, j in combinations(range(len(numeric)), 2):
+        for sign, made, all_made in (
+            ("+", few[i] + few[j], lambda i=i, j=j: numbers[i] + numbers[j]),
+            ("*", few[i] * few[j], lambda i=i, j=j: numbers[i] * numbers[j]),
+        ):
+            for k, whole in enumerate(numeric):
+                trivial = k in (i, j) or len(np.unique(few[k])) < 5 or min(np.ptp(few[i]), np.ptp(few[j])) == 0
+                slack = 1e-6 * np.abs(few[k]).max() if whole.step is None else 0.5001 * whole.step
+                if trivial or whole.mutability == "none" or (np.abs(few[k] - made) > slack).any():
+                    continue
+                if (np.abs(numbers[k] - all_made()) <= slack).all():
+                    yield f"{_quote(whole.name)} = {_quote(numeric[i].name)} {sign} {_quote(numeric[j].name)}"
+
+
+def _quote(name: str) -> str:
+    return (
+        name
+        if name.isidentifier() and name.lower() not in ("true", "false", "and", "in", "at", "most", "one", "of")
+        else f"`{name}`"
+    )

@@ -1,0 +1,56 @@
+"""What holds in every row is found, and what holds by chance, or not quite, is not."""
+
+import numpy as np
+import pandas as pd
+
+from countertrain.tables import load
+from countertrain.tables.regularities import find_rules
+from countertrain.tables.schema import Schema
+
+N = 400
+draw = np.random.default_rng(0)
+LINE = draw.choice(["No", "DSL", "Fibre"], N)
+PEOPLE = pd.DataFrame(
+    {
+        "line": LINE,
+        "films shown": np.where(LINE == "No", "no line", draw.choice(["yes", "no"], N)),
+        "router": LINE != "No",
+        "speed": np.where(LINE == "Fibre", "fast", draw.choice(["fast", "slow"], N)),
+        "colour": draw.choice(["red", "blue"], N),
+        "months": draw.integers(1, 60, N),
+        "price": draw.integers(20, 100, N),
+        "extra": draw.integers(0, 9, N),
+    }
+).assign(total=lambda t: t["months"] * t["price"], due=lambda t: t["price"] + t["extra"])
+RULES = {
+    'line == "No" <=> `films shown` == "no line"',
+    'line == "No" <=> router == "False"',
+    'line == "Fibre" => speed == "fast"',
+    "total = months * price",
+    "due = price + extra",
+}
+
+
+def test_levels_that_go_together_sums_and_products_are_found() -> None:
+    found = find_rules(PEOPLE, Schema.infer(PEOPLE).columns)
+    assert {*found} >= RULES
+    assert not any("colour" in rule for rule in found)
+    schema = Schema.infer(PEOPLE).with_rules(found)
+    assert schema.rulebook is not None
+    assert not any(hit.any() for hit in schema.rulebook.find_broken(PEOPLE).values())
+
+
+def test_one_row_against_it_is_enough() -> None:
+    odd = PEOPLE.copy()
+    odd.loc[7, ["films shown", "router", "speed", "total", "due"]] = ["no line", False, "slow", 1, 1]
+    odd.loc[7, "line"] = "Fibre"
+    assert not RULES & {*find_rules(odd, Schema.infer(odd).columns)}
+
+
+def test_rules_that_contradict_one_another_are_none_and_a_file_has_those_that_hold(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    schema = Schema.infer(PEOPLE)
+    assert schema.with_rules(["total = months * price", "total = price + extra"]).rules is None
+    PEOPLE.assign(age=LINE, label=PEOPLE["colour"]).drop(columns="colour").to_csv(tmp_path / "t.csv", index=False)
+    assert {*(load(tmp_path / "t.csv").schema.rules or ())} >= RULES
+    assert not any("age" in rule for rule in load(tmp_path / "t.csv").schema.rules or ())
+    assert load(PEOPLE, label="colour").schema.rules is None
