@@ -83,7 +83,7 @@ def test_a_line_of_the_proposal_can_be_refused(ugly: Path) -> None:
     run("check", ugly, "--label", "decision", "--schema-out", schema)
     text = schema.read_text(encoding="utf-8")
     fixed = [line for line in text.splitlines() if line.startswith('mutability = "none"')]
-    assert len(fixed) == 1
+    assert len(fixed) == 2  # age, and tenure, which only time changes
     assert fixed[0].endswith('write "both" to let it change')
     schema.write_text(text.replace(fixed[0], 'mutability = "both"'), encoding="utf-8")
     assert Schema.from_toml(schema.read_text(encoding="utf-8"))["age"].mutability == "both"
@@ -157,12 +157,38 @@ def test_whatever_else_training_refuses_is_found_by_trying(
 REAL = {
     "adult": (
         "income",
-        {"fixed", "rare", "blank"},
-        {"age", "marital-status", "relationship", "race", "sex", "native-country"},
+        {"fixed", "rare", "blank", "rule"},
+        {
+            "age",
+            "marital-status",
+            "relationship",
+            "race",
+            "sex",
+            "native-country",
+            "education",
+            "education-num",
+            "fnlwgt",
+        },
     ),
-    "attrition": ("Attrition", {"fixed"}, {"Age", "Gender", "MaritalStatus"}),
-    "churn": ("churn", {"fixed", "missing"}, {"female", "senior_citizen", "partner", "dependents"}),
-    "credit_default": ("default.payment.next.month", {"id", "code", "fixed"}, {"SEX", "MARRIAGE", "AGE"}),
+    "attrition": (
+        "Attrition",
+        {"fixed", "rule"},
+        {
+            "Age",
+            "Gender",
+            "MaritalStatus",
+            "Education",
+            "EducationField",
+            "NumCompaniesWorked",
+            "TotalWorkingYears",
+            "YearsAtCompany",
+            "YearsInCurrentRole",
+            "YearsSinceLastPromotion",
+            "YearsWithCurrManager",
+        },
+    ),
+    "churn": ("churn", {"fixed", "missing", "rule"}, {"female", "senior_citizen", "partner", "dependents", "tenure"}),
+    "credit_default": ("default.payment.next.month", {"id", "code", "fixed"}, {"SEX", "MARRIAGE", "AGE", "EDUCATION"}),
     "give_me_some_credit": ("SeriousDlqin2yrs", {"id", "fixed", "missing"}, {"age", "NumberOfDependents"}),
     "california_housing_balanced": ("target", {"fixed"}, {"HouseAge", "Population", "Latitude", "Longitude"}),
 }

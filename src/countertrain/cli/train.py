@@ -1,7 +1,7 @@
 """Training on the command line."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,8 +113,10 @@ def train(
         epochs=epochs,
         seeds=parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     )
-    if fix_proposed or (fix_proposed is None and settings_file is None and schema is None):
-        told["immutable"] = [*told.get("immutable", ()), *_find_fixed(data, told)]
+    fixes = fix_proposed or (fix_proposed is None and settings_file is None and schema is None)
+    fixed = _find_fixed(data, told) if fixes else []
+    if fixed:
+        told["immutable"] = [*told.get("immutable", ()), *fixed]
     settings = Settings.resolve(data, told)
     folder = out or default_folder(settings)
     n = len(settings.seeds)
@@ -138,6 +140,7 @@ def train(
             )
             if not finished_before:
                 warn_if_immature(settings.objective, run.history)
+                _say_fixed(fixed)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; finished epochs are kept, go on with the same command and --resume --out {folder}", err=True
@@ -158,14 +161,16 @@ def _find_fixed(data: str, told: Mapping[str, Any]) -> list[str]:
         told.get("label"),
         *(name for way in ("immutable", "increase", "decrease", "drop") for name in told.get(way, ())),
     }
-    fixed = [name for name in propose_fixed(data, told.get("label")) if name not in said]
+    return [name for name in propose_fixed(data, told.get("label")) if name not in said]
+
+
+def _say_fixed(fixed: Sequence[str]) -> None:
     if fixed:
         typer.echo(
             f"... held fixed, since hardly anybody can change it: {list_phrases(fixed, 12)}; --no-fix-proposed lets "
             "advice ask for it",
             err=True,
         )
-    return fixed
 
 
 def _print_training(run: "Run", folder: Path) -> None:

@@ -82,8 +82,8 @@ def load(
         if hear is not None:
             hear(_inspect_file(path, frame, label=label, schema=schema, drop=drop))
         with naming_lines(path, len(frame)):
-            names = {"name": short_name(path), "title": path.name}
-            return from_frame(frame, fit_encoder=fit_encoder, regular=_find_free(frame), **names, **options)
+            options |= {"name": short_name(path), "title": path.name, "regular": _find_free(frame)}
+            return from_frame(frame, fit_encoder=fit_encoder, **options)
     given = fit_encoder != Encoder.fit
     own_encoder = (name in _LOADERS and name not in TABLES and name != "loans") or name in plugins
     if given and own_encoder:

@@ -1,9 +1,10 @@
 """What holds between columns in every row of a table, though nobody has declared it, written as rules."""
 
 import math
+import operator
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _FEWEST = 30  # rows that show it
 _UNLIKELY = math.log(1e-12)  # that so many rows all have a level by chance
 _MOST = 25  # columns of numbers that are compared with one another
 _SAMPLE = 64  # rows that must agree before all are looked at
+_MADE: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "*": operator.mul}
 
 Floats = NDArray[np.float64]
 
@@ -76,18 +78,15 @@ def _find_sums(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
         return
     numbers: Floats = known.to_numpy(dtype=np.float64).T  # (C, n)
     few = numbers[:, np.linspace(0, numbers.shape[1] - 1, _SAMPLE).astype(int)]
-    for i, j in combinations(range(len(numeric)), 2):
-        for sign, made, all_made in (
-            ("+", few[i] + few[j], lambda i=i, j=j: numbers[i] + numbers[j]),
-            ("*", few[i] * few[j], lambda i=i, j=j: numbers[i] * numbers[j]),
-        ):
-            for k, whole in enumerate(numeric):
-                trivial = k in (i, j) or len(np.unique(few[k])) < 5 or min(np.ptp(few[i]), np.ptp(few[j])) == 0
-                slack = 1e-6 * np.abs(few[k]).max() if whole.step is None else 0.5001 * whole.step
-                if trivial or whole.mutability == "none" or (np.abs(few[k] - made) > slack).any():
-                    continue
-                if (np.abs(numbers[k] - all_made()) <= slack).all():
-                    yield f"{_quote(whole.name)} = {_quote(numeric[i].name)} {sign} {_quote(numeric[j].name)}"
+    for (i, j), (sign, make) in product(combinations(range(len(numeric)), 2), _MADE.items()):
+        made = make(few[i], few[j])
+        for k, whole in enumerate(numeric):
+            trivial = k in (i, j) or len(np.unique(few[k])) < 5 or min(np.ptp(few[i]), np.ptp(few[j])) == 0
+            slack = 1e-6 * np.abs(few[k]).max() if whole.step is None else 0.5001 * whole.step
+            if trivial or whole.mutability == "none" or (np.abs(few[k] - made) > slack).any():
+                continue
+            if (np.abs(numbers[k] - make(numbers[i], numbers[j])) <= slack).all():
+                yield f"{_quote(whole.name)} = {_quote(numeric[i].name)} {sign} {_quote(numeric[j].name)}"
 
 
 def _quote(name: str) -> str:
