@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from release.container import read_containerfile, read_words
 from release.requirements import ROOT, read_project
@@ -116,12 +117,10 @@ def _without_index(words: list[str]) -> list[str]:
 
 @contextmanager
 def _serving(words: list[str], environment: Mapping[str, str]) -> Iterator[None]:
-    user = _NOBODY if os.getuid() == 0 else None
-    _say(f"{shlex.join(words)}{'' if user is None else f', as user {user}'}")
     program = Path(environment["PATH"].split(":")[0]) / words[0]
-    with subprocess.Popen(
-        [program, *words[1:]], cwd="/", env=environment, user=user, group=user, extra_groups=[] if user else None
-    ) as service:
+    rights = _find_rights(program)
+    _say(f"{shlex.join(words)}, as user {rights.get('user', os.getuid())}")
+    with subprocess.Popen([program, *words[1:]], cwd="/", env=environment, **rights) as service:
         try:
             yield
             assert service.poll() is None, "the service has ended"
@@ -129,6 +128,16 @@ def _serving(words: list[str], environment: Mapping[str, str]) -> Iterator[None]
             service.terminate()
             ended = service.wait(15)
         assert ended in (0, -15, 143), f"the service ended with {ended} when it was told to stop"
+
+
+def _find_rights(program: Path) -> dict[str, Any]:
+    """How to start a program as the user of the Containerfile; nothing where that is not allowed here."""
+    rights: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+    try:
+        subprocess.run([program, "--version"], cwd="/", capture_output=True, check=True, **rights)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return rights
 
 
 def _wait_until_healthy(words: list[str], environment: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from release import licences, pins
 from release.container import Instruction, find_mistakes, read_containerfile
 from release.dist import SHIPPED, build
 from release.requirements import find_needed
+from release.sbom import clean
 from release.trial import NEEDS, prepare
 
 ROOT = Path(__file__).parents[2]
@@ -170,3 +171,10 @@ def test_nginx_understands_the_proxy(tmp_path: Path) -> None:
     (tmp_path / "nginx.conf").write_text(whole, encoding="utf-8")
     tested = subprocess.run(["nginx", "-t", "-c", tmp_path / "nginx.conf"], capture_output=True, text=True)
     assert tested.returncode == 0, tested.stderr
+
+
+def test_a_bill_of_materials_names_no_folder_of_the_machine() -> None:
+    website = {"type": "website", "url": "https://example.org"}
+    here = {"type": "distribution", "url": "file:///home/somebody/dist/a.whl"}
+    bill = {"components": [{"name": "a", "externalReferences": [here, website]}]}
+    assert clean(bill) == {"components": [{"name": "a", "externalReferences": [website]}]}
