@@ -85,6 +85,9 @@ def prepare(folder: Path) -> None:
 def run_container(folder: Path) -> None:
     """What the Containerfile says, with its folders under this one, as a user who may write to /tmp only."""
     (folder / "current").symlink_to("model")
+    if os.getuid() == 0:
+        _call(folder, ["chgrp", "-R", str(_NOBODY), "model"])
+        _call(folder, ["chmod", "-R", "g+rX,o=", "model"])
     image = {"/opt/countertrain": str(folder / "venv"), "/models": str(folder), "/src": str(ROOT)}
     told = {one.name: _move(one.given, image) for one in read_containerfile()}
     for one in read_containerfile():
