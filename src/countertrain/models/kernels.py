@@ -53,11 +53,12 @@ def compiled(function: F) -> F:
     from torch._inductor.exc import CppCompileError, InductorError  # seconds to import, and seldom needed
 
     fast = torch.compile(function, options=_INLINE)
+    # gradients are taken inside; each model has code of its own; making a patch takes as long as half a step
+    settings = torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256)
 
     @wraps(function)
     def run(*args: Any) -> Any:
-        # gradients are taken inside; each model has code of its own
-        with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=256):
+        with settings:
             try:
                 return fast(*args)
             except (CppCompileError, InductorError) as error:
