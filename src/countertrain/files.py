@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -128,6 +127,8 @@ def one_sentence(file: Path, way_out: str) -> Iterator[None]:
     except CheckpointError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        from importlib.metadata import version  # as much to import as all else here
+
         said = str(error).split("\n")[0]
         if callable(details := getattr(error, "errors", None)):  # of pydantic
             first = details()[0]

@@ -16,7 +16,7 @@ from countertrain import cli
 
 ROOT = Path(countertrain.__file__).parent
 OUTSIDE = {"pandas", "matplotlib", "sklearn", "typer", "rich", "captum", "fastapi", "uvicorn", "jinja2", "pydantic"}
-HEAVY = {"torch", "numpy", "safetensors", "optuna", "fsspec"} | OUTSIDE - {"typer"}
+HEAVY = {"torch", "numpy", "safetensors", "optuna", "fsspec", "markdown_it", "pygments"} | OUTSIDE - {"typer"}
 TYPER = {"rich", "pydantic"}  # which typer itself needs for help and arguments
 _GROUP: Any = typer.main.get_command(cli.app)
 

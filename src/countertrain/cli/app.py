@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -68,6 +69,8 @@ def run(commands: typer.Typer, args: Sequence[str] | None, name: str) -> None:
         if command.name not in _COMPUTE_NOTHING:
             command.callback = _set_up_before(command.callback, command.name)
     given = _spread(sys.argv[1:] if args is None else args)
+    if not given or "--help" in given:
+        _load_help()
     try:
         code = parsed(args=given, standalone_mode=False, prog_name=name)
     except Exception as error:
@@ -80,6 +83,20 @@ def run(commands: typer.Typer, args: Sequence[str] | None, name: str) -> None:
         command = getattr(parsed, "commands", {}).get(given[0] if given else "", parsed)
         _fail(_name_option(str(error), {option for param in command.params for option in param.opts}))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _load_help() -> None:
+    """Import what prints help, without its Markdown and its tracebacks: half of the time, and nobody here sees them."""
+    unused = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
+    stand_ins = {name: ModuleType(name) for name in unused if name not in sys.modules}
+    for name, module in stand_ins.items():
+        setattr(module, unused[name], type(unused[name], (), {}))
+    sys.modules.update(stand_ins)
+    try:
+        import typer.rich_utils  # noqa: F401
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]
 
 
 def _say_misuse(error: Any) -> str:
