@@ -65,10 +65,10 @@ def test_the_compiler_is_found_or_not() -> None:
 @pytest.mark.parametrize(
     ("build", "method"),
     [
-        (mlp, ct(generator=eccco(tau=0.5), n_ce=20)),
+        (mlp, ct(generator=eccco(tau=0.5, n_steps=5), n_ce=20)),
         (
             partial(piecewise, numbers=[1], n_pieces=4),
-            taught(teacher=LogisticRegression(), generator=eccco(tau=0.5), n_ce=20),
+            taught(teacher=LogisticRegression(), generator=eccco(tau=0.5, n_steps=5), n_ce=20),
         ),
     ],
     ids=["mlp by ct", "piecewise by taught"],
