@@ -33,8 +33,8 @@ USED = (
     "list data",
     "check loans.csv --label decision",
     "train loans.csv --label decision --target yes --epochs 3 --out model",
-    "explain model --rows loans.csv --row 0",
-    "letters model --rows loans.csv --out letters --format html,text",
+    "explain model --rows people.csv",
+    "letters model --rows people.csv --out letters --format html,text",
     "report model --examples 1",
 )
 """What runs with the base libraries."""
@@ -79,6 +79,7 @@ def prepare(folder: Path) -> None:
     """The files that the commands are given."""
     for name in ("loans.csv", "loans.parquet", "loans.xlsx"):
         (folder / name).write_text(TABLE, encoding="utf-8")
+    (folder / "people.csv").write_text("".join(TABLE.splitlines(keepends=True)[:4]), encoding="utf-8")
     (folder / "grid.toml").write_text('data = "moons"\n[grid]\ntau = [0.5, 0.9]\n', encoding="utf-8")
 
 

@@ -87,7 +87,7 @@ def call(command):
             return end.code, said.getvalue()
 assert call("--version")[0] == 0
 assert call("train loans.csv --label decision --target yes --epochs 1 --out model")[0] == 0
-assert call("letters model --rows loans.csv --out letters --everyone")[0] == 0
+assert call("letters model --rows people.csv --out letters --everyone")[0] == 0
 sys.modules |= dict.fromkeys({EXTRAS + TRACKERS})
 for command, sentence in {NEEDS}.items():
     assert call(command) == (2, "countertrain: " + sentence + chr(10)), (command, call(command))
