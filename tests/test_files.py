@@ -82,6 +82,32 @@ def test_a_truncated_file_is_refused_with_the_way_out(tmp_path: Path, keep: int)
         read_tensors(path)
 
 
+def test_a_file_in_which_any_bit_has_flipped_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, TENSORS, {"epoch": 1})
+    content = path.read_bytes()
+    said = set()
+    for place in range(8, len(content), 3):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            tensors, meta = read_tensors(path)
+        except CheckpointError as error:
+            said.add(str(error).split(" (")[0])
+        else:  # of the name of the checksum itself: nothing is wrong with the rest
+            assert meta.keys() ^ {"epoch"}
+            assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
+    assert said == {
+        f"{path} is truncated or not a safetensors file",
+        f"{path} is not as it was written, by its checksum; delete it and train again",
+    }
+
+
+def test_the_same_tensors_are_the_same_file(tmp_path: Path) -> None:
+    for name in "abcdef":
+        write_tensors(tmp_path / name, TENSORS, {"epoch": 1, "loss": 0.1})
+    assert len({(tmp_path / name).read_bytes() for name in "abcdef"}) == 1
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("weights: [1, 2, 3]" * 10)
     with pytest.raises(CheckpointError, match="is truncated or not a safetensors file"):
@@ -128,7 +154,7 @@ for write, *args in ((write_text, folder / "a", "x" * 2000), (write_tensors, fol
 """
     said = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True).splitlines()
     assert said[0] == f"[Errno 27] File too large: '{tmp_path}/a'"
-    assert said[1].startswith(f"{tmp_path}/b cannot be written: ")
+    assert said[1] == f"[Errno 27] File too large: '{tmp_path}/b'"
     assert contents(tmp_path) == {}
     with pytest.raises(FileNotFoundError, match=f"No such file or directory: '{tmp_path}/gone/a'$"):
         write_text(tmp_path / "gone" / "a", "text")
@@ -139,6 +165,39 @@ def test_two_writers_of_one_file_do_not_get_in_each_others_way(tmp_path: Path) -
         mine.write_text("mine")
         theirs.write_text("theirs")
     assert contents(tmp_path) == {"a": "mine"}
+
+
+def test_what_a_killed_writer_left_is_written_over_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".a.0").write_text("half, and longer than what comes")
+    with new_file(tmp_path / "a") as mine, new_file(tmp_path / "a") as theirs:
+        assert [mine.name, theirs.name] == [".a.0", ".a.1"]
+        assert mine.read_text() == ""
+        mine.write_text("mine")
+        theirs.write_text("theirs")
+    assert contents(tmp_path) == {"a": "mine"}
+
+
+def test_on_a_disk_without_locks_files_are_written_under_names_that_nobody_else_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with new_file(tmp_path / "a") as mine, new_file(tmp_path / "a") as theirs:
+        assert mine != theirs
+        mine.write_text("mine")
+        theirs.write_text("theirs")
+    assert contents(tmp_path) == {"a": "mine"}
+
+
+def test_folders_that_killed_writers_left_beside_one_are_removed_by_the_next(tmp_path: Path) -> None:
+    for name in (f".model.{'a' * 32}", f".other.{'b' * 32}", ".model.mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("half")
+    with new_folder(tmp_path / "model") as folder:
+        (folder / "a").write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".model.mine", f".other.{'b' * 32}", "model"]
 
 
 def test_a_new_folder_takes_the_place_of_the_old_one_as_a_whole(tmp_path: Path) -> None:

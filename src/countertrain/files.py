@@ -1,12 +1,14 @@
 """Files and folders written whole or not at all, tensors without pickle, and one writer at a time per folder."""
 
+import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ __all__ = [
     "InUseError",
     "Writer",
     "in_use",
+    "is_left_over",
     "locked",
     "new_file",
     "new_folder",
@@ -40,6 +43,7 @@ __all__ = [
 
 LOCK = ".lock"
 """The file in a folder that says who writes there."""
+_CHECKSUM = "sha256"
 _WITHOUT_FLOCK: int = 0 if fcntl else os.O_EXCL | getattr(os, "O_TEMPORARY", 0)
 
 
@@ -53,17 +57,48 @@ class InUseError(ValueError):
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """The name of a temporary file to write, which takes the place of `path` once all is written."""
-    temporary = _beside(path)
+    """The name of a temporary file to write, which takes the place of `path` once all is written.
+
+    What a killed writer of `path` left beside it is written over, so that nothing heaps up.
+    """
+    replaced, temporary, handle = False, path, -1
     try:
+        temporary, handle = _reserve(path)
         yield temporary
         temporary.replace(path)
+        replaced = True
     except OSError as error:  # a full disk names no file, others the temporary one
-        if error.errno is not None and error.filename in (None, str(temporary)):
+        if error.errno is not None and (error.filename is None or is_left_over(Path(error.filename).name, {path.name})):
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if not replaced and temporary != path:
+            temporary.unlink(missing_ok=True)
+        if handle >= 0:
+            os.close(handle)
+
+
+def _reserve(path: Path) -> tuple[Path, int]:
+    """A name beside `path` that no living writer uses, and what keeps others off it: a lock on the open file."""
+    for i in itertools.count():
+        temporary = path.with_name(f".{path.name}.{i}")
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666) if fcntl else -1
+        held = _flock(handle)
+        if held and _is_open_at(handle, temporary):  # else its writer has just put it in place
+            os.ftruncate(handle, 0)
+            return temporary, handle
+        if fcntl:
+            os.close(handle)
+        if held is None:  # system or disk know no locks
+            temporary.unlink(missing_ok=True)
+            return _beside(path), -1
+    raise AssertionError  # there is always another number
+
+
+def is_left_over(name: str, of: Collection[str]) -> bool:
+    """Whether a name is a temporary one, of a file or folder of these names."""
+    found = re.fullmatch(r"\.(.+)\.(\d+|[0-9a-f]{32})", name)
+    return found is not None and found[1] in of
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -78,15 +113,33 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], meta: Mapping[str, Any]) -> None:
-    """Write tensors and JSON-able metadata, whole or not at all."""
+    """Write tensors and JSON-able metadata with their checksum, whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    separate = _separate(tensors)
+    # one note: of several, safetensors writes now this one first and now that one, and the same would not be the same
+    notes = {"json": json.dumps({**meta, _CHECKSUM: _sum_up(separate, json.dumps(meta))})}
     with new_file(path) as temporary:
         try:
-            save_file(_separate(tensors), temporary, {"json": json.dumps(meta)})
+            save_file(separate, temporary, notes)
         except SafetensorError as error:
-            raise OSError(f"{path} cannot be written: {error}") from error
+            code = re.search(r"os error (\d+)", str(error))
+            if code is None:
+                raise OSError(f"{path} cannot be written: {error}") from error
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+
+
+def _sum_up(tensors: Mapping[str, "Tensor"], text: str) -> str:
+    """A checksum of names, types, shapes and numbers of contiguous tensors, and of what was noted with them."""
+    import torch
+
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _separate(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
@@ -111,9 +164,16 @@ def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
         raise CheckpointError(f"there is no file {path}; check the folder, or train first")
     try:
         with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {}).get("json", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, meta  # noqa: SIM118  # not a dict
-    except (SafetensorError, ValueError, OSError) as error:
+            notes = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        meta = dict(json.loads(notes.get("json", "{}")))
+        said = meta.pop(_CHECKSUM, None)
+        if said is not None and said != _sum_up(tensors, json.dumps(meta)):  # other programs write none
+            raise CheckpointError(f"{path} is not as it was written, by its checksum; delete it and train again")
+        return tensors, meta
+    except CheckpointError:
+        raise
+    except (SafetensorError, ValueError, TypeError, OSError) as error:
         raise CheckpointError(
             f"{path} is truncated or not a safetensors file ({error}); delete it and train again"
         ) from error
@@ -140,15 +200,21 @@ def one_sentence(file: Path, way_out: str) -> Iterator[None]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """An empty folder to fill, which takes the place of `path` once all is written; else `path` stays as it was."""
+    """An empty folder to fill, which takes the place of `path` once all is written; else `path` stays as it was.
+
+    Whoever asks has `path` locked, if others might write there, too: what killed writers left beside it is removed.
+    """
     path = path.resolve()
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; choose another folder")
+    for left_over in _find_beside(path):  # by a writer that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
     fresh, old = _beside(path), _beside(path)
     fresh.mkdir(parents=True)
     replaced = False
     try:
         yield fresh
+        _flush(fresh)
         if path.exists():
             path.rename(old)
         fresh.rename(path)
@@ -161,16 +227,34 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(left_over, ignore_errors=True)
 
 
+def _flush(folder: Path) -> None:
+    """Have the disk write what a folder holds, so that a power cut after the rename finds it whole."""
+    if os.name == "nt":
+        return
+    for entry in (*folder.rglob("*"), folder):
+        handle = os.open(entry, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _find_beside(path: Path) -> list[Path]:
+    """Folders under the hidden names that `new_folder` gives while it replaces `path`."""
+    if not path.parent.is_dir():
+        return []
+    return [one for one in path.parent.iterdir() if is_left_over(one.name, {path.name}) and one.is_dir()]
+
+
 def recover_folder(path: Path, is_whole: Callable[[Path], bool]) -> None:
     """Put the newest whole folder in place where a writer was killed between the two renames of `new_folder`.
 
     That it was killed is known by the lock file in the folder that it had moved away, which nobody holds any more.
     """
     path = path.resolve()
-    if path.exists() or not path.parent.is_dir():
+    if path.exists():
         return
-    hidden = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}")
-    beside = [folder for folder in path.parent.iterdir() if hidden.fullmatch(folder.name)]
+    beside = _find_beside(path)
     moved_away = [folder for folder in beside if (folder / LOCK).is_file()]
     if not moved_away:
         return
@@ -266,14 +350,24 @@ def _take(folder: Path, file: Path) -> int:
             if by_kernel is False or (writer and not (writer.is_local if by_kernel else writer.has_ended)):
                 raise in_use(folder, writer, file)
             if _is_open_at(handle, file):
-                os.ftruncate(handle, 0)
-                os.lseek(handle, 0, os.SEEK_SET)
-                os.write(handle, Writer.here().to_json().encode())
+                _sign(handle, file)
                 return handle
         except BaseException:
             os.close(handle)
             raise
         os.close(handle)  # whoever had it has finished in this instant, and removed it: once more
+
+
+def _sign(handle: int, file: Path) -> None:
+    """Put the name of this process into the open lock file, or leave none where there is no room for it."""
+    try:
+        os.ftruncate(handle, 0)
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, Writer.here().to_json().encode())
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        error.filename = str(file)
+        raise
 
 
 def _flock(handle: int) -> bool | None:

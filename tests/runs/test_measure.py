@@ -13,7 +13,8 @@ from countertrain.runs.folder import read_run
 from countertrain.runs.measure import Training, measure, predictive
 from countertrain.runs.registry import build_constraints, build_protocol, load_data
 from countertrain.runs.settings import Settings
-from countertrain.runs.training import RunError, train
+from countertrain.runs.training import train
+from countertrain.training.history import EpochRecord
 from countertrain.training.trouble import NonFiniteLossError
 
 SMALL = {"epochs": 3, "batch_size": 500, "n_ce": 60, "hidden": [8], "n_steps": 5, "tau": 0.6, "learning_rate": 0.05}
@@ -78,19 +79,29 @@ def test_early_stopping_is_a_setting_of_any_training_and_keeps_the_best_weights(
     assert kept.item() == pytest.approx(min(losses), rel=1e-4)
 
 
-def test_an_unfinished_run_with_early_stopping_is_not_resumed(tmp_path: Path) -> None:
-    settings = small(early_stopping=True)
+@pytest.mark.parametrize("overrides", [{}, {"seeds": [0, 1]}, {"seeds": [0, 1], "on_nonfinite": "skip"}])
+@pytest.mark.filterwarnings("ignore:training 2 models one by one")
+def test_a_run_with_early_stopping_that_is_killed_at_any_epoch_ends_as_if_it_had_not_been(
+    tmp_path: Path, overrides: dict[str, object]
+) -> None:
+    """The best weights lie some epochs back when it ends: they, and how long ago they were, must survive."""
+    quick = {"objective": "bl", "epochs": 40, "early_stopping": True, "patience": 2, "learning_rate": 0.5}
+    settings = small(**quick, hidden=[32], **overrides)
+    whole = train(settings, tmp_path / "whole")
+    n = len(whole.history.records)
+    assert n > 3
+    assert n < 40 or overrides  # two models stop together, or not at all
 
-    def kill(record: object) -> None:
-        raise RuntimeError("killed")
+    def kill(record: EpochRecord) -> None:
+        if record.epoch == at:
+            raise KeyboardInterrupt
 
-    with pytest.raises(RuntimeError, match="killed"):
-        train(settings, tmp_path, callbacks=[kill])
-    with pytest.raises(
-        RunError, match="with early_stopping, whose best weights so far were not kept; give overwrite=True"
-    ):
-        train(settings, tmp_path, resume=True)
-    train(settings, tmp_path, overwrite=True)
+    for at in (1, n - 2, n - 1, n):  # after n, nothing is left to train
+        with pytest.raises(KeyboardInterrupt):
+            train(settings, tmp_path / str(at), callbacks=[kill])
+        resumed = train(settings, tmp_path / str(at), resume=True)
+        assert resumed.id == whole.id
+        assert len(resumed.history.records) == n
 
 
 def test_class_weights_are_a_setting_of_any_training() -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pandas as pd
 import pytest
 import torch
 
 from countertrain.cli import main
+from countertrain.files import InUseError, locked
 from countertrain.runs import registry
 from countertrain.runs.measure import Training, predictive
 from countertrain.runs.registry import build_models, build_trainer
@@ -83,6 +85,58 @@ def test_a_tuning_goes_on_where_it_stopped(first: tuple[Tuned, Path], monkeypatc
     assert sum(n for n in measured if n > 1) == 2
     assert len(more.trials) == 8
     assert np.allclose(more.trials["ip"][:6], first[0].trials["ip"])
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "at"),
+    [(judge.Judge, "__call__", 1), (judge.Judge, "__call__", 4), (module, "_note", 5), (module, "_tell", 5)],
+    ids=["at first", "in a batch", "before a batch is told", "while it is told"],
+)
+def test_a_killed_tuning_chooses_what_it_would_have_chosen_anyway(
+    first: tuple[Tuned, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, at: int
+) -> None:
+    real, calls = getattr(place, name), []
+
+    def die(*args: Any) -> Any:
+        calls.append(name)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(place, name, die)
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path)
+    again = tuned(tmp_path)
+    assert again.chosen == first[0].chosen
+    pd.testing.assert_frame_equal(again.trials, first[0].trials)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+
+
+def test_a_second_tuning_in_a_folder_is_turned_away(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(InUseError, match="is in use by process"):
+        tuned(tmp_path)
+
+
+def test_those_who_tune_together_share_out_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a URL several may: who asks while another one has asked for nearly all gets what is left, and no more."""
+    real, asked = module._ask, []
+
+    def ask_together(*args: Any) -> Any:
+        found = real(*args)
+        asked.append(len(found[0]))
+        if len(asked) == 1:  # before anything is measured, somebody else asks for as many
+            both.append(tuned(tmp_path, trials=4, batch=3, storage=url))
+        return found
+
+    url, both = f"sqlite:///{tmp_path / 's.db'}", list[Tuned]()
+    monkeypatch.setattr(module, "_ask", ask_together)
+    mine = tuned(tmp_path, trials=4, batch=3, storage=url)
+    assert asked == [3, 1]
+    assert (len(both[0].trials), len(mine.trials)) == (1, 4)
+    study = optuna.load_study(storage=url, study_name="tune")
+    late = [study.ask() for _ in range(3)]  # as if all had looked in the same instant, when one was left
+    assert module._give_back(study, late, trials=5) == 2
+    assert [trial.number for trial in module._list_running(study)] == [late[0].number]
 
 
 def test_a_study_of_something_else_is_refused(first: tuple[Tuned, Path]) -> None:

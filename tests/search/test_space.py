@@ -15,6 +15,14 @@ def test_in_feature_space_a_row_is_its_own_state_and_the_projected_row_the_next_
     assert space.settle(z, x) is x
 
 
+def test_kept_categories_go_on_from_where_they_were_but_never_beyond_what_a_category_can_be() -> None:
+    z = torch.tensor([[[0.3, -0.5, 0.4, 1.7]]])
+    x = torch.tensor([[[0.2, 0.0, 0.0, 1.0]]])
+    state = FeatureSpace(keep=(slice(1, 4),)).settle(z, x)
+    assert torch.equal(state, torch.tensor([[[0.2, 0.0, 0.4, 1.0]]]))
+    assert torch.equal(x, torch.tensor([[[0.2, 0.0, 0.0, 1.0]]]))
+
+
 def test_latent_space_is_entered_at_the_mean_and_never_re_encoded() -> None:
     rows, _ = toy_rows()
     vae = fit_vae(rows, epochs=2)

@@ -238,6 +238,14 @@ def test_a_checkpoint_of_other_seeds_is_refused(rows: Rows, tmp_path: Path) -> N
         change(SMALL, seed=8).fit(plain()[0], *rows, checkpoint=tmp_path / "state", resume=True)
 
 
+def test_a_checkpoint_of_another_training_is_refused(rows: Rows, tmp_path: Path) -> None:
+    """One of the same architecture and seeds, but of other settings or rows: nothing else would tell them apart."""
+    SMALL.fit(plain(), *rows, checkpoint=tmp_path / "c", note="theirs")
+    with pytest.raises(CheckpointError, match=r"c was written by a training of other settings or rows; resume that"):
+        SMALL.fit(plain(), *rows, checkpoint=tmp_path / "c", resume=True, note="mine")
+    SMALL.fit(plain(), *rows, checkpoint=tmp_path / "c", resume=True, note="theirs")
+
+
 def test_a_truncated_checkpoint_is_refused_and_not_silently_replaced(rows: Rows, tmp_path: Path) -> None:
     path = tmp_path / "state"
     SMALL.fit(plain()[0], *rows, checkpoint=path)

@@ -78,10 +78,11 @@ def run(commands: typer.Typer, args: Sequence[str] | None, name: str) -> None:
             if not error.format_message():  # called without arguments: the help was shown
                 sys.exit(2)
             _fail(_say_misuse(error))
-        if os.environ.get("COUNTERTRAIN_DEBUG") or not _says_it_all(error):
+        said = None if os.environ.get("COUNTERTRAIN_DEBUG") else _say(error)
+        if said is None:
             raise
         command = getattr(parsed, "commands", {}).get(given[0] if given else "", parsed)
-        _fail(_name_option(str(error), {option for param in command.params for option in param.opts}))
+        _fail(_name_option(said, {option for param in command.params for option in param.opts}))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -122,7 +123,7 @@ def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., 
         from countertrain.cli.console import download_bar
         from countertrain.training.ranks import joined
 
-        torch.set_num_threads(int(os.environ.get("COUNTERTRAIN_THREADS", "1")))  # small models: more are slower
+        torch.set_num_threads(_count_threads())
         with joined() as ranks, _silenced(not ranks.first), download_bar(), plain_warnings():
             if ranks.size > 1 and name != "train":
                 raise ValueError("torchrun is for `countertrain train`; start any other command without it")
@@ -131,15 +132,27 @@ def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., 
     return work_set_up
 
 
-def _says_it_all(error: Exception) -> bool:
-    """Whether the message of an error is enough, without a traceback."""
+def _count_threads() -> int:
+    """How many threads the owner of the machine allows; small models are slower with more than one."""
+    given = os.environ.get("COUNTERTRAIN_THREADS", "1")
+    if not re.fullmatch(r"[1-9]\d{0,3}", given):
+        raise ValueError(f"COUNTERTRAIN_THREADS must be a number from 1 to 9999; got {given!r}")
+    return int(given)
+
+
+def _say(error: Exception) -> str | None:
+    """What to say of an error instead of its traceback; None where that is all there is."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
     if isinstance(error, ValueError | OSError):
-        return True
+        return str(error)
     from countertrain.models.kernels import CompilerError
     from countertrain.training.ranks import RankLostError
-    from countertrain.training.trouble import NonFiniteLossError
+    from countertrain.training.trouble import NonFiniteLossError, is_out_of_memory
 
-    return isinstance(error, NonFiniteLossError | RankLostError | CompilerError)
+    if is_out_of_memory(error):
+        return "there is too little memory for this; take fewer rows, models or hidden units, or a larger machine"
+    return str(error) if isinstance(error, NonFiniteLossError | RankLostError | CompilerError) else None
 
 
 _COMPUTE_NOTHING = ("list",)

@@ -8,6 +8,8 @@ import typer
 
 from countertrain.words import suggest
 
+_MOST_SEEDS = 10_000  # each is a model
+
 __all__ = [
     "AgainstEvidence", "Assignments", "Columns", "Data", "Decrease", "Drop", "Folder", "Immutable", "Increase", "Label",
     "Monotone", "Out", "Reasons", "SchemaFile", "SettingsFile", "Target", "Track", "Wanted", "collect_settings",
@@ -106,9 +108,11 @@ def parse_seeds(text: str) -> list[int]:
         seeds: list[int] = []
         for part in text.split(","):
             first, _, last = part.partition("-")
-            seeds += range(int(first), int(last or first) + 1)
+            seeds += range(int(first), min(int(last or first), int(first) + _MOST_SEEDS) + 1)
     except ValueError:
         raise ValueError(f"--seeds takes numbers such as 0-9 or 1,5,7; got {text!r}") from None
+    if len(seeds) > _MOST_SEEDS:
+        raise ValueError(f"--seeds must name at most {_MOST_SEEDS} seeds; got {text!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(f"--seeds must name at least one seed, and none twice; got {text!r}")
     return seeds

@@ -11,7 +11,7 @@ import typer
 from countertrain.cli import options
 from countertrain.cli.app import app, plain_warnings
 from countertrain.cli.options import collect_settings, parse_seeds
-from countertrain.files import InUseError
+from countertrain.files import CheckpointError, InUseError
 from countertrain.words import list_names, list_phrases, plain
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def train(
             f"\nstopped; finished epochs are kept, go on with the same command and --resume --out {folder}", err=True
         )
         raise typer.Exit(130) from None
-    except (RunError, FileExistsError, InUseError) as error:
+    except (RunError, CheckpointError, FileExistsError, InUseError) as error:
         raise ValueError(_in_words_of_the_command(str(error))) from error
     if finished_before:
         console.print(f"{folder} already holds this run; nothing to do")

@@ -1,11 +1,12 @@
 """What watches a training: early stopping, and a bar for people who wait."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,7 +21,7 @@ __all__ = ["EarlyStopping", "progress_bar"]
 class EarlyStopping:
     """A callback that ends training once no model's validation loss has fallen for `patience` epochs.
 
-    It keeps the best weights of each model; `restore` brings them back.
+    It keeps the best weights of each model, in checkpoints, too; `restore` brings them back.
     """
 
     def __init__(self, models: Sequence[nn.Module], rows: Split, weight: Tensor | None, patience: int) -> None:
@@ -36,6 +37,18 @@ class EarlyStopping:
             logits = logits_of(best.model, self._rows.x)
             best.see(float(functional.cross_entropy(logits, self._rows.y, self._weight)))
         return all(best.age >= self._patience for best in training)
+
+    def state(self, first: int, n: int) -> dict[str, Tensor]:
+        """The best weights so far of n models, their loss and their age."""
+        return {f"{i}.{name}": value for i in range(n) for name, value in self._all[first + i].state().items()}
+
+    def load(self, state: Mapping[str, Tensor], first: int, n: int) -> None:
+        """Go back to where `state` was taken."""
+        for i in range(n):
+            prefix = f"{i}."
+            self._all[first + i].load(
+                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            )
 
     def restore(self) -> None:
         """Put the best weights of each model back into it."""
@@ -57,6 +70,14 @@ class _Best:
         self.age += 1
         if loss < self.loss:
             self.loss, self.age, self.weights = loss, 0, copy.deepcopy(self.model.state_dict())
+
+    def state(self) -> dict[str, Tensor]:
+        numbers = {"loss": torch.tensor(self.loss, dtype=torch.float64), "age": torch.tensor(self.age)}
+        return numbers | {f"weights.{name}": value for name, value in self.weights.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.loss, self.age = float(state["loss"]), int(state["age"])
+        self.weights = {n.removeprefix("weights."): t for n, t in state.items() if n.startswith("weights.")}
 
 
 @contextmanager

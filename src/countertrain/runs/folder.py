@@ -8,7 +8,7 @@ weights.safetensors   of all models, `0.<name>`, `1.<name>`, ...
 history.json          the epochs of training
 rows.safetensors      encoded test, validation and reference rows, and the domain of the search
 test.csv              test rows in people's units, if there are any
-checksums.json        of every file above; written last
+checksums.json        of every file above, and of the checksums of the twin; written last
 twin/                 the conventional twin, a folder of the same kind
 """
 
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from countertrain.files import (
     LOCK,
     CheckpointError,
+    is_left_over,
     locked,
     new_folder,
     one_sentence,
@@ -50,6 +51,7 @@ __all__ = ["UNFINISHED", "is_finished", "put_in_place", "read_run", "recover_run
 UNFINISHED = "unfinished"
 """The folder inside in which a run lives until it is finished: its checkpoints and settings."""
 _CHECKSUMS, _TWIN, _TEST = "checksums.json", "twin", "test.csv"
+_OF_TWIN = f"{_TWIN}/{_CHECKSUMS}"
 _FILES = {
     "settings.toml", "schema.toml", "encoder.json", "about.json", "weights.safetensors", "history.json",
     "rows.safetensors",
@@ -141,7 +143,7 @@ def refuse_foreign(path: Path) -> None:
     """Refuse a folder that holds anything but a run, finished or not, and what belongs to one."""
     found = {file.name for file in path.iterdir()} if path.is_dir() else set()
     ours = {*_FILES, _TEST, _TWIN, _CHECKSUMS, *_BESIDE} if _is_ours(path) else {LOCK, UNFINISHED, _LOGS}
-    foreign = sorted(found - ours)
+    foreign = sorted(name for name in found - ours if not is_left_over(name, ours))
     if (path / UNFINISHED).is_file():
         foreign.append(UNFINISHED)
     elif UNFINISHED in found:
@@ -164,12 +166,11 @@ def _is_ours(path: Path) -> bool:
 
 
 def _fill_both(run: Run, folder: Path, *, rows: bool) -> str:
-    """Write a run and its twin, if it has one; returns its id."""
-    identity = _fill(run, folder, rows=rows)
+    """Write a run, and before it its twin, if it has one, so that it can say which that is; returns its id."""
     if run.twin is not None:
         (folder / _TWIN).mkdir()
         _fill(run.twin, folder / _TWIN, rows=rows)
-    return identity
+    return _fill(run, folder, rows=rows)
 
 
 def _fill(run: Run, folder: Path, *, rows: bool) -> str:
@@ -188,7 +189,9 @@ def _fill(run: Run, folder: Path, *, rows: bool) -> str:
     write_tensors(folder / "rows.safetensors", _rows(run, reference=rows), {})
     if data.test_frame is not None and len(data.test_frame):
         write_rows(folder / _TEST, data.test_frame)
-    checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir()) if file.name != LOCK}
+    checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir()) if file.is_file()}
+    if run.twin is not None:
+        checksums[_OF_TWIN] = _checksum(folder / _OF_TWIN)
     (folder / _CHECKSUMS).write_text(json.dumps(checksums, indent=2), encoding="utf-8")
     return _identify(checksums)
 
@@ -323,7 +326,7 @@ def _identify(checksums: Mapping[str, str]) -> str:
 
 def _parse_checksums(text: str) -> dict[str, str]:
     checksums = json.loads(text)
-    if not isinstance(checksums, dict) or not _FILES <= set(checksums) <= {*_FILES, _TEST}:
+    if not isinstance(checksums, dict) or not _FILES <= set(checksums) <= {*_FILES, _TEST, _OF_TWIN}:
         raise ValueError("it lists other files")
     return checksums
 

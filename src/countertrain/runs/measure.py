@@ -1,5 +1,6 @@
 """Runs trained as one population, and models measured: the only fit-and-measure there is."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ class Training:
     own: OwnCode = NOTHING_OWN
     checkpoint: Path | None = None
     """What it goes on from; None if it never stops on the way."""
+    note: str = ""
+    """Of which settings and rows the checkpoint is: one of others is refused."""
 
     @classmethod
     def begin(
@@ -54,7 +57,9 @@ class Training:
         if monotone is not None:
             for model in models:
                 monotone.begin(dict(model.named_parameters()))
-        return cls(tuple(runs), data, models, own, checkpoint)
+        told = [] if checkpoint is None else [data.fingerprint, *(run.model_dump_json() for run in runs)]
+        note = hashlib.sha256("\n".join(told).encode()).hexdigest()
+        return cls(tuple(runs), data, models, own, checkpoint, note)
 
     def fit(
         self,
@@ -93,6 +98,7 @@ class Training:
                     checkpoint=self.checkpoint,
                     resume=resume,
                     ranks=ranks,
+                    note=self.note,
                 )
             except NonFiniteLossError as error:
                 if fail:

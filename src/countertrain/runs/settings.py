@@ -121,7 +121,9 @@ class Settings(BaseModel):
     hidden: Annotated[tuple[int, ...], BeforeValidator(_check_hidden)] = Field(
         (32,), description="units of each hidden layer"
     )
-    n_pieces: int = Field(16, ge=2, description="pieces of the line into which the model piecewise cuts each number")
+    n_pieces: int = Field(
+        16, ge=2, le=1000, description="pieces of the line into which the model piecewise cuts each number"
+    )
     init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
         (0,), min_length=1, description="one model each, trained as one population"
@@ -160,7 +162,9 @@ class Settings(BaseModel):
     calibrate: bool = Field(False, description="scale the logits by validation rows, so that probabilities are honest")
     burn_in: float = Field(0.0, ge=0, le=1, description="share of epochs without search")
     n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals per epoch; 1000 or all rows if left out")
-    n_neighbours: int = Field(1, ge=1, description="x_plus is the nearest of so many random rows of its class")
+    n_neighbours: int = Field(
+        1, ge=1, le=10_000, description="x_plus is the nearest of so many random rows of its class"
+    )
     train_categories: Literal["free", "change"] = Field(
         "free", description="one-hot columns in the training search: any numbers (as run), or categories that change"
     )

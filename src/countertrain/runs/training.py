@@ -5,8 +5,8 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from countertrain.files import locked, write_text
+from countertrain.files import locked, one_sentence, write_text
 from countertrain.runs.compile_choice import choose_compiled
 from countertrain.runs.folder import (
     UNFINISHED,
@@ -55,7 +55,6 @@ def default_folder(settings: Settings) -> Path:
 class _How:
     """How a run is computed, which does not change what it computes."""
 
-    folder: Path
     callbacks: Sequence[Callback]
     compiled: bool | None
     ranks: Ranks
@@ -91,7 +90,7 @@ def train(
     data = _load(settings, opening=not overwrite and holds_finished(folder), say=say)
     if data is None or (not overwrite and holds_finished(folder)):
         return _open_finished(folder, settings, data, twin=twin)
-    how = _How(folder, callbacks, compiled, ranks, say)
+    how = _How(callbacks, compiled, ranks, say)
     with ExitStack() as stack:
         if ranks.first:
             _make_writable(folder)
@@ -102,6 +101,7 @@ def train(
         if not overwrite:
             _check_begun(folder, settings, data, resume=resume)
         ranks.wait()  # nobody writes before all have read
+        stack.enter_context(_disk_explained(folder))
         if ranks.first:
             _begin(folder / UNFINISHED, settings, anew=overwrite)
         ranks.wait()
@@ -115,6 +115,22 @@ def train(
             run = put_in_place(run, folder)
         ranks.wait()
     return replace(run, folder=folder)
+
+
+@contextmanager
+def _disk_explained(folder: Path) -> Iterator[None]:
+    """A disk that is full, or a folder that was taken away while a run is on its way, is said in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or folder.resolve() not in Path(error.filename).resolve().parents:
+            raise
+        if not (folder / UNFINISHED).is_dir():
+            raise RunError(f"{folder} was removed while the run was on its way; start it again") from error
+        raise RunError(
+            f"{error.filename} cannot be written ({error.strerror}); the epochs before are kept: when that is mended, "
+            "go on with resume=True"
+        ) from error
 
 
 def _is_begun(work: Path) -> bool:
@@ -173,11 +189,6 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
     if is_finished(done):
         return replace(read_run(done), data=data)
     begun = any(work.glob("checkpoint*.safetensors"))
-    if settings.early_stopping and begun:
-        raise RunError(
-            f"{how.folder} holds an unfinished run with early_stopping, whose best weights so far were not kept; "
-            "give overwrite=True to start anew"
-        )
     compiled = how.compiled
     if compiled is None:
         compiled = (
@@ -250,7 +261,8 @@ def _check_same_data(environment: Mapping[str, Any], folder: Path, data: Dataset
 def _read_environment(work: Path) -> dict[str, Any]:
     """How an unfinished run was computed so far, and on what."""
     path = work / "environment.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    with one_sentence(path, "start anew with overwrite=True"):
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def _make_writable(folder: Path) -> None:

@@ -1,22 +1,41 @@
 """Everything that one training run would need to go on after being killed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
-from countertrain.files import CheckpointError, read_tensors, write_tensors
+from countertrain.files import CheckpointError, one_sentence, read_tensors, write_tensors
 from countertrain.models.kernels import lay_out_like
 from countertrain.models.population import Population
 from countertrain.training.history import EpochRecord, History
 from countertrain.training.loss import CounterfactualLoss
 
-__all__ = ["TrainingState", "keep_models"]
+__all__ = ["Remembering", "TrainingState", "keep_models"]
+
+_AGAIN = "delete it and train again"
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A callback whose word depends on earlier epochs: what it keeps goes into every checkpoint."""
+
+    def __call__(self, record: EpochRecord) -> bool | None:
+        """Look at an epoch; True: it was the last, also of a run that is resumed."""
+        ...
+
+    def state(self, first: int, n: int) -> Mapping[str, Tensor]:
+        """What it keeps of n models, the first of which is at that place."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor], first: int, n: int) -> None:
+        """Go back to where `state` was taken."""
+        ...
 
 
 class TrainingState:
@@ -29,12 +48,19 @@ class TrainingState:
         loss: CounterfactualLoss,
         seeds: Sequence[int],
         scheduler: LRScheduler | None = None,
+        *,
+        remembering: Sequence[Remembering] = (),
+        first_model: int = 0,
+        note: str = "",
     ) -> None:
         self.population = population
         self.optimizer = optimizer
         self.loss = loss
         self.scheduler = scheduler
         self.history = History()
+        self.over = False
+        """Whether a callback that remembers has ended the training."""
+        self._remembering, self._first, self._note = remembering, first_model, note
         self._seed_note = str(list(seeds))
         self._good = self._snapshot()
 
@@ -56,6 +82,11 @@ class TrainingState:
         self._good = self._snapshot()
         self.history.records.append(record)
 
+    def watch(self, record: EpochRecord) -> None:
+        """Let those look at an epoch whose word a checkpoint must hold."""
+        enough = [callback(record) for callback in self._remembering]  # all of them are to see it
+        self.over = any(enough)
+
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
         optimizer = self.optimizer.state_dict()
@@ -68,8 +99,13 @@ class TrainingState:
                 else:
                     plain.setdefault(str(i), {})[name] = value
         tensors |= self.loss.state()
+        for i, callback in enumerate(self._remembering):
+            kept = callback.state(self._first, len(self.population))
+            tensors |= {f"callback.{i}.{name}": value for name, value in kept.items()}
         tensors["global_stream"] = torch.get_rng_state()
         meta = {
+            "note": self._note,
+            "over": self.over,
             "seeds": self._seed_note,
             "param_groups": optimizer["param_groups"],
             "optimizer": plain,
@@ -95,6 +131,16 @@ class TrainingState:
                 f"{path} was written with seeds {meta.get('seeds')}, this run has {self._seed_note}; "
                 "resume with the same seeds, or start in another folder"
             )
+        if meta.get("note") != self._note:
+            raise CheckpointError(
+                f"{path} was written by a training of other settings or rows; resume that one, or start in another "
+                "folder"
+            )
+        with one_sentence(path, _AGAIN):
+            self._restore(tensors, meta)
+
+    def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Take over what a checkpoint holds that is of these models."""
         with torch.no_grad():
             for name, tensor in self._tensors().items():
                 tensor.copy_(tensors[f"model.{name}"])
@@ -102,9 +148,14 @@ class TrainingState:
         if self.scheduler is not None and meta.get("scheduler"):
             self.scheduler.load_state_dict(meta["scheduler"])
         self.loss.load(tensors, epoch=len(meta["records"]))
+        for i, callback in enumerate(self._remembering):
+            prefix = f"callback.{i}."
+            kept = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+            callback.load(kept, self._first, len(self.population))
         torch.set_rng_state(tensors["global_stream"])
         self.history.records = [EpochRecord.from_json(line) for line in meta["records"]]
         self.history.failures = {int(i): why for i, why in meta["failures"].items()}
+        self.over = bool(meta["over"])
         self._good = self._snapshot()
 
     def _load_optimizer(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from countertrain.training.loss import CounterfactualLoss, make_task
 from countertrain.training.method import Method
 from countertrain.training.methods import ct
 from countertrain.training.ranks import ALONE, Ranks, share_out
-from countertrain.training.state import TrainingState
+from countertrain.training.state import Remembering, TrainingState
 from countertrain.training.trouble import NonFiniteLossError, find_non_finite, warn_of_failures
 
 __all__ = ["BatchCallback", "Callback", "CounterfactualTrainer"]
@@ -76,7 +76,13 @@ class _Fit:
     checkpoint: Path | None
     resume: bool
     ranks: Ranks
+    note: str
     first_model: int = 0
+
+    @property
+    def passing(self) -> list[Callback]:
+        """The callbacks of which a checkpoint holds nothing."""
+        return [callback for callback in self.callbacks if not isinstance(callback, Remembering)]
 
     def member(self, i: int) -> "_Fit":
         """The same for model i alone, with a checkpoint of its own."""
@@ -131,14 +137,16 @@ class CounterfactualTrainer:
         checkpoint: Path | str | None = None,
         resume: bool = False,
         ranks: Ranks = ALONE,
+        note: str = "",
     ) -> History:
         """Train on rows x (n, *shape) with classes y (n,), starting from the weights that the model has.
 
         Rows and classes may be tensors, arrays or lists; or x alone is a Dataset, or a DataLoader, whose mini-batches
         are then taken as they come. With `checkpoint`, the state is written there after each epoch; `resume` goes on
-        from it, and ends with the very weights of a run that was never stopped. Where several `ranks` call this with
-        the same arguments, they train together; only the first of them calls back and writes. x may be mapped from a
-        file that is larger than memory: it is read by the rows that are needed, or in parts.
+        from it, unless it has another `note`, and ends with the very weights of a run that was never stopped. Where
+        several `ranks` call this with the same arguments, they train together; only the first of them calls back and
+        writes. x may be mapped from a file that is larger than memory: it is read by the rows that are needed, or in
+        parts.
         """
         modules = [model] if isinstance(model, nn.Module) else list(model)
         seeds = [self.seed] * len(modules) if isinstance(self.seed, int) else list(self.seed)
@@ -154,6 +162,7 @@ class CounterfactualTrainer:
             Path(checkpoint) if checkpoint is not None else None,
             resume,
             ranks,
+            note,
         )
         _check(given)
         return self._train(given)
@@ -165,17 +174,19 @@ class CounterfactualTrainer:
         except NotStackableError as reason:
             return self._train_one_by_one(given, str(reason))
         with state.population.training():
-            while state.epoch < self.epochs:
+            while state.epoch < self.epochs and not state.over:
                 record, bad = self._run_epoch(state, given)
                 state.finish(record, bad)
                 if len(state.history.failures) == len(given.modules):
                     state.population.write_back()
                     raise NonFiniteLossError(next(iter(state.history.failures.values())), state.history)
-                if given.checkpoint is not None and given.ranks.first:
-                    state.save(given.checkpoint)
                 state.population.write_back()
-                enough = [callback(record) for callback in given.callbacks if given.ranks.first]
-                if given.ranks.any(any(enough)):
+                if given.ranks.first:
+                    state.watch(record)
+                    if given.checkpoint is not None:
+                        state.save(given.checkpoint)
+                enough = [callback(record) for callback in given.passing if given.ranks.first]
+                if given.ranks.any(state.over or any(enough)):
                     break
         state.population.write_back()
         warn_of_failures(state.history)
@@ -200,7 +211,16 @@ class CounterfactualTrainer:
         loss = CounterfactualLoss(share_out(population, given.ranks), task, objective=self.objective)
         optimizer = self._optimizer(population)
         scheduler = None if self.scheduler is None else self.scheduler(optimizer)
-        state = TrainingState(population, optimizer, loss, given.seeds, scheduler)
+        state = TrainingState(
+            population,
+            optimizer,
+            loss,
+            given.seeds,
+            scheduler,
+            remembering=[callback for callback in given.callbacks if isinstance(callback, Remembering)],
+            first_model=given.first_model,
+            note=given.note,
+        )
         if given.resume and given.checkpoint is not None and given.checkpoint.exists():
             state.load(given.checkpoint)
         given.ranks.wait()  # nobody changes the checkpoint before all have read it

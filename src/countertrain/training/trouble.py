@@ -1,5 +1,6 @@
 """What goes wrong while training: losses and weights that are not finite, found and named."""
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +10,9 @@ from torch import Tensor
 from countertrain.models.population import Population
 from countertrain.training.history import History
 
-__all__ = ["NonFiniteLossError", "find_non_finite", "warn_of_failures"]
+__all__ = ["NonFiniteLossError", "find_non_finite", "is_out_of_memory", "warn_of_failures"]
+
+_NO_MEMORY = re.compile("can't allocate memory|cannot allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -18,6 +21,11 @@ class NonFiniteLossError(ArithmeticError):
     def __init__(self, message: str, history: History) -> None:
         super().__init__(message)
         self.history = history
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was too little memory; Python, torch and the system say so in their own ways."""
+    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
 
 
 def find_non_finite(

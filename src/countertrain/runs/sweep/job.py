@@ -1,7 +1,6 @@
 """What a worker of a sweep does: runs trained as one population, and each evaluated on validation rows."""
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -9,10 +8,9 @@ from countertrain.runs.measure import Training, measure
 from countertrain.runs.registry import build_protocol, load_data
 from countertrain.runs.settings import Settings
 from countertrain.training.history import EpochRecord, History
+from countertrain.training.trouble import is_out_of_memory
 
 __all__ = ["Answer", "Job", "Result", "Trouble", "attempt"]
-
-_NO_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +64,7 @@ def attempt(job: Job, report: Callable[[float], object]) -> Answer:
     try:
         return _compute(job, report)
     except Exception as error:
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        if is_out_of_memory(error):
             return Trouble("ran out of memory")
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         return Trouble(f"failed: {said}", lost=False)

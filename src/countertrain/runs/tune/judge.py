@@ -12,7 +12,10 @@ from countertrain.runs.registry import build_protocol
 from countertrain.runs.settings import Settings
 from countertrain.tables import Dataset
 
-__all__ = ["Choose", "Judge", "Measured"]
+__all__ = ["PREFIX", "Choose", "Judge", "Measured"]
+
+PREFIX = ".trials-"
+"""Of the folders in which checkpoints lie."""
 
 Measured = dict[int, dict[str, float]]
 """Metrics of a run, by the number of epochs after which they were measured."""
@@ -30,6 +33,8 @@ class Judge:
     cost_immutable: Sequence[str]
     rounds: int
     individuals: int
+    folder: Path | None = None
+    """Where checkpoints lie between two rungs; None: where the system keeps what is temporary."""
 
     def __call__(
         self, runs: Sequence[Settings], rungs: Sequence[int] = (), choose: Choose | None = None
@@ -40,7 +45,7 @@ class Judge:
         """
         results: list[Measured] = [{} for _ in runs]
         left = list(range(len(runs)))
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(dir=self.folder, prefix=PREFIX) as folder:
             flocks = self._begin(runs, Path(folder) if rungs else None)
             for epoch in (*rungs, runs[0].epochs):
                 last = epoch == runs[0].epochs

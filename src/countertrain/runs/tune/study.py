@@ -5,7 +5,9 @@ Only training and validation rows are ever looked at; the test rows stay unseen.
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
+from countertrain.files import Writer, locked
 from countertrain.runs.registry import VARYING, load_data
 from countertrain.runs.settings import Settings
 from countertrain.runs.tune.goal import Goal, tunable
-from countertrain.runs.tune.judge import Judge, Measured
+from countertrain.runs.tune.judge import PREFIX, Judge, Measured
 
 if TYPE_CHECKING:
     import optuna
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["SPACE", "Space", "Tuned", "check_optuna", "tune"]
 
 _SETTINGS, _METRICS, _SLACK, _EPOCH = "settings", "metrics", "slack", "epoch"  # what a trial carries along
+_OWNER = "owner"  # and who computes it
+_MEASURED = "measured"  # what a study carries along: the trials of a batch of which all is known, and some may be told
 _RUNGS = (0.25, 0.5)  # shares of the epochs with a search after which the worse half is left behind
 _LONG = 20  # epochs from which pruning is worth its measurements
 
@@ -102,28 +107,90 @@ def tune(
 
     With `prune`, the worse half of a batch is left behind after a quarter of the epochs, and again after half of them;
     these trials count, too. None: from 20 epochs on.
+
+    Killed at any moment, it chooses in the end what it would have chosen anyway. One process at a time tunes in a
+    folder; at a URL several do, which share out the trials.
     """
     goal = goal or Goal()
     rungs = _place_rungs(settings, prune)
-    study = _open_study(goal, storage, study_name)
-    _check_same(study, settings, goal)
-    # however the training search steps, all trials are explained alike
-    settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
-    judge = Judge(load_data(settings), cost_immutable, rounds, individuals)
-    rng = np.random.default_rng(len(study.trials))
-    progress(len(_list_past_trials(study)), trials)
-    while (left := trials - len(_list_past_trials(study))) > 0:
-        choice = _next_choice(study, space, rng)
-        asked, runs = _ask(study, settings, space, choice, min(batch, left))
-        baseline = _measure_baseline(study, judge, runs[0], rungs)
-
-        def choose_half(rung: int, metrics: Sequence[dict[str, float]], baseline: Measured = baseline) -> Sequence[int]:
-            return goal.ranking(metrics, baseline[rung])[: math.ceil(len(metrics) / 2)]
-
-        for trial, run, measured in zip(asked, runs, judge(runs, rungs, choose_half), strict=True):
-            _tell(study, goal, trial, run, measured, baseline)
+    with _alone(storage) as folder:
+        study = _open_study(goal, storage, study_name)
+        _check_same(study, settings, goal)
+        _clear_away(study, goal, alone=folder is not None)
+        # however the training search steps, all trials are explained alike
+        settings = settings.model_copy(update={"test_step_size": settings.test_step_size or settings.step_size})
+        judge = Judge(load_data(settings), cost_immutable, rounds, individuals, folder)
         progress(len(_list_past_trials(study)), trials)
-    return _summarise(study, goal, space)
+        while (left := trials - len(_list_past_trials(study)) - len(_list_running(study))) > 0:
+            asked, runs = _ask(study, settings, space, min(batch, left))
+            kept = len(asked) - _give_back(study, asked, trials)
+            _try_batch(study, goal, judge, rungs, asked[:kept], runs[:kept])
+            progress(len(_list_past_trials(study)), trials)
+        return _summarise(study, goal, space)
+
+
+def _try_batch(
+    study: "optuna.Study",
+    goal: Goal,
+    judge: Judge,
+    rungs: Sequence[int],
+    asked: Sequence["optuna.Trial"],
+    runs: Sequence[Settings],
+) -> None:
+    """Train the trials of a batch as one population, measure them, and tell them when all are known."""
+    if not asked:
+        return
+    baseline = _measure_baseline(study, judge, runs[0], rungs)
+
+    def choose_half(rung: int, metrics: Sequence[dict[str, float]]) -> Sequence[int]:
+        return goal.ranking(metrics, baseline[rung])[: math.ceil(len(metrics) / 2)]
+
+    for trial, run, measured in zip(asked, runs, judge(runs, rungs, choose_half), strict=True):
+        _note(goal, trial, run, measured, baseline)
+    study.set_user_attr(_MEASURED, [trial.number for trial in asked])
+    for trial in asked:
+        _tell(study, goal, trial.number)
+
+
+@contextmanager
+def _alone(storage: str | Path) -> Iterator[Path | None]:
+    """Be the only one to tune in the folder of a file, which is given; others may share what is at a URL."""
+    folder = Path(storage).resolve().parent
+    if "://" in str(storage) or not folder.is_dir():
+        yield None
+        return
+    with locked(folder):
+        for left_over in folder.glob(f"{PREFIX}*"):  # by a tuning that was killed
+            shutil.rmtree(left_over, ignore_errors=True)
+        yield folder
+
+
+def _give_back(study: "optuna.Study", asked: Sequence["optuna.Trial"], trials: int) -> int:
+    """Forget those that were asked for last where others have asked at the same time; how many.
+
+    Numbers of trials are given out by the database, one after the other, so that all agree on who came too late.
+    """
+    import optuna
+
+    counted = sorted(trial.number for trial in (*_list_past_trials(study), *_list_running(study)))
+    late = [trial for trial in asked if trial.number in counted[trials:]]
+    for trial in late:
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    return len(late)
+
+
+def _clear_away(study: "optuna.Study", goal: Goal, *, alone: bool) -> None:
+    """Tell what a killed tuning had measured as a whole; what it had only begun is forgotten, and begun again."""
+    import optuna
+
+    for trial in _list_running(study):
+        owner = Writer.from_json(trial.user_attrs.get(_OWNER, ""))
+        if not alone and (owner is None or not owner.has_ended):  # somebody computes it
+            continue
+        if trial.number in study.user_attrs.get(_MEASURED, ()):
+            _tell(study, goal, trial.number)
+        else:
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
 
 def _place_rungs(settings: Settings, prune: bool | None) -> tuple[int, ...]:
@@ -175,12 +242,8 @@ def _check_same(study: "optuna.Study", settings: Settings, goal: Goal) -> None:
         )
 
 
-def _tell(
-    study: "optuna.Study", goal: Goal, trial: "optuna.Trial", run: Settings, measured: Measured, baseline: Measured
-) -> None:
+def _note(goal: Goal, trial: "optuna.Trial", run: Settings, measured: Measured, baseline: Measured) -> None:
     """What a trial came to: its metrics at the end, or at the rung where it was left behind."""
-    import optuna
-
     epoch, metrics = max(measured.items())
     slacks = [bound.slack(metrics, baseline[epoch]) for bound in goal.bounds]
     trial.set_user_attr(_SETTINGS, run.model_dump(mode="json"))
@@ -189,11 +252,18 @@ def _tell(
     trial.set_user_attr(_EPOCH, epoch)
     for bound, slack in zip(goal.bounds, slacks, strict=True):
         trial.set_constraint(bound.metric, -slack)
-    values = [metrics[name] for name in goal.minimise]
-    if epoch == run.epochs and np.isfinite(values).all():
-        study.tell(trial, values)
+
+
+def _tell(study: "optuna.Study", goal: Goal, number: int) -> None:
+    """Close a trial of which all is noted."""
+    import optuna
+
+    noted = study.trials[number].user_attrs
+    values = [noted[_METRICS][name] for name in goal.minimise]
+    if noted[_EPOCH] == noted[_SETTINGS]["epochs"] and np.isfinite(values).all():
+        study.tell(number, values)
     else:  # Optuna takes no value of an unfinished trial of several objectives, but learns that it is none of the best
-        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        study.tell(number, state=optuna.trial.TrialState.PRUNED)
 
 
 def _list_past_trials(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
@@ -202,6 +272,13 @@ def _list_past_trials(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]
 
     states = [optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED]
     return study.get_trials(deepcopy=False, states=states)
+
+
+def _list_running(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    """Trials that were asked for and not told of."""
+    import optuna
+
+    return study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
 
 
 def _is_feasible(trial: "optuna.trial.FrozenTrial") -> bool:
@@ -219,13 +296,18 @@ def _next_choice(study: "optuna.Study", space: Space, rng: np.random.Generator) 
 
 
 def _ask(
-    study: "optuna.Study", settings: Settings, space: Space, choice: Mapping[str, Any], n: int
+    study: "optuna.Study", settings: Settings, space: Space, n: int
 ) -> tuple[list["optuna.Trial"], list[Settings]]:
-    """The next n trials of one population, and their settings."""
+    """The next n trials of one population, and their settings.
+
+    They depend on the trials told before, and on nothing that a kill would change.
+    """
     import optuna
 
+    n_past = len(_list_past_trials(study))
+    choice = _next_choice(study, space, np.random.default_rng(n_past))
     study.sampler = optuna.samplers.TPESampler(
-        seed=len(study.trials),
+        seed=n_past,
         n_startup_trials=2 * n,
         multivariate=True,
         constant_liar=True,
@@ -233,6 +315,7 @@ def _ask(
     asked = [study.ask() for _ in range(n)]
     runs = []
     for trial in asked:
+        trial.set_user_attr(_OWNER, Writer.here().to_json())
         drawn = {
             name: trial.suggest_float(name, low, high, log=name != "tau") for name, (low, high) in space.ranges.items()
         }
@@ -255,7 +338,7 @@ def _summarise(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
     front = {trial.number for trial in study.best_trials if _is_feasible(trial)}
     rows = []
     best: tuple[float, Settings | None] = (float("inf"), None)
-    for trial in _list_past_trials(study):
+    for place, trial in enumerate(_list_past_trials(study)):
         metrics = trial.user_attrs[_METRICS]
         baseline = {name.removeprefix("bl_"): v for name, v in metrics.items() if name.startswith("bl_")}
         run = Settings.model_validate(trial.user_attrs[_SETTINGS])
@@ -264,7 +347,7 @@ def _summarise(study: "optuna.Study", goal: Goal, space: Space) -> Tuned:
             best = loss, run
         rows.append(
             {
-                "trial": trial.number,
+                "trial": place,  # without those that were begun and forgotten
                 **{name: getattr(run, name) for name in (*space.ranges, *space.choices)},
                 **{name: metrics.get(name) for name in tunable()},
                 "bl_accuracy": baseline["accuracy"],
