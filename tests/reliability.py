@@ -1,4 +1,4 @@
-"""`python -m tests.reliability`: what was recorded of kills, faults, fuzzing and mutants, put into docs/reliability.md."""
+"""`python -m tests.reliability`: what was recorded of kills, faults, fuzzing and mutants, put into its page."""
 
 import argparse
 import json

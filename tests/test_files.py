@@ -444,6 +444,21 @@ def test_what_a_kill_between_the_renames_left_is_put_in_place(tmp_path: Path, ne
         pass
 
 
+def test_what_a_kill_after_the_renames_left_is_removed_unless_somebody_writes(tmp_path: Path) -> None:
+    path, old = tmp_path / "model", tmp_path / f".model.{'a' * 32}"
+    for folder in (path, old):
+        folder.mkdir()
+    recover_folder(path, is_whole)
+    assert old.exists()  # what is there is not whole, so nobody knows
+    (path / "whole").touch()
+    with locked(path):
+        recover_folder(path, is_whole)
+    assert old.exists()
+    recover_folder(path, is_whole)
+    assert contents(tmp_path / "model") == {"whole": ""}
+    assert not old.exists()
+
+
 def test_nothing_is_recovered_while_its_writer_lives_or_where_nothing_was_replaced(tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.mkdir()

@@ -8,7 +8,7 @@ import re
 import shutil
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -207,8 +207,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; choose another folder")
-    for left_over in _find_beside(path):  # by a writer that was killed
-        shutil.rmtree(left_over, ignore_errors=True)
+    _remove(_find_beside(path))  # of writers that were killed
     fresh, old = _beside(path), _beside(path)
     fresh.mkdir(parents=True)
     replaced = False
@@ -223,8 +222,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         if old.exists() and not replaced:
             shutil.rmtree(path, ignore_errors=True)  # which another process may have made in this instant
             old.rename(path)
-        for left_over in (fresh, old):
-            shutil.rmtree(left_over, ignore_errors=True)
+        _remove((fresh, old))
 
 
 def _flush(folder: Path) -> None:
@@ -250,11 +248,15 @@ def recover_folder(path: Path, is_whole: Callable[[Path], bool]) -> None:
     """Put the newest whole folder in place where a writer was killed between the two renames of `new_folder`.
 
     That it was killed is known by the lock file in the folder that it had moved away, which nobody holds any more.
+    Where it was killed after them, the old folder is removed.
     """
     path = path.resolve()
-    if path.exists():
-        return
     beside = _find_beside(path)
+    if path.exists():
+        if beside and is_whole(path):
+            with suppress(InUseError, OSError), locked(path):  # else somebody writes, or nobody may
+                _remove(beside)
+        return
     moved_away = [folder for folder in beside if (folder / LOCK).is_file()]
     if not moved_away:
         return
@@ -262,8 +264,12 @@ def recover_folder(path: Path, is_whole: Callable[[Path], bool]) -> None:
         whole = [folder for folder in beside if is_whole(folder)]
         if whole and not path.exists():
             max(whole, key=lambda folder: (folder not in moved_away, folder.stat().st_mtime)).rename(path)
-            for left_over in beside:
-                shutil.rmtree(left_over, ignore_errors=True)
+            _remove(beside)
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)

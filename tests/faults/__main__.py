@@ -67,14 +67,14 @@ def _run(part: str, jobs: list[str], kills: int, every: int) -> list[Tally]:
 def _run_quickly(part: str) -> list[Tally]:
     """A few of each, which differ from part to part."""
     if part == "random":
-        return [kill_at_random(JOBS["tune"], 2)]
+        return [kill_at_random(JOBS["moons"], 3)]
     if part == "moments":
         return [disturb_at_moments(JOBS["table"], every=16, first=5), disturb_at_moments(JOBS["paper"], every=30)]
     if part == "disk":
         return [disturb_at_moments(JOBS["table"], full_disk, every=24, first=3)]
     if part == "removed":
         return [disturb_at_moments(JOBS["moons"], remove, every=40, first=9)]
-    return [meet_limits()]
+    return [meet_limits(every=3)]
 
 
 if __name__ == "__main__":

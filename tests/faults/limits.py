@@ -99,14 +99,14 @@ def _write_tables(place: Path) -> None:
     write("row.csv", rows[:1])
 
 
-def meet_limits(names: list[str] | None = None) -> Tally:
-    """Train under each limit; whatever is not said in one sentence, and whatever is left behind, is wrong."""
+def meet_limits(every: int = 1) -> Tally:
+    """Train under each limit, or every third, say; what is not said in one sentence, or left behind, is wrong."""
     with TemporaryDirectory() as name:
         place, tally = Path(name).resolve(), Tally("`train` under limits")
         _write_tables(place)
         os.chdir(place)
         for i, (title, case) in enumerate(CASES.items()):
-            if names is not None and title not in names:
+            if i % every:
                 continue
             folder = place / f"limit{i}"
             target = [] if case.table == "mixed.csv" else ["--target", "yes"]

@@ -16,7 +16,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("part", "least"), [("random", 2), ("moments", 8), ("disk", 4), ("removed", 2), ("limits", 40)]
+    ("part", "least"), [("random", 3), ("moments", 8), ("disk", 4), ("removed", 2), ("limits", 14)]
 )
 def test_killed_without_disk_folder_or_memory_nothing_is_lost_and_all_is_said(
     found: dict[str, list[dict[str, object]]], part: str, least: int

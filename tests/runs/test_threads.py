@@ -8,7 +8,7 @@ from countertrain.runs.settings import Settings
 
 
 def test_two_threads_train_what_one_does() -> None:
-    settings = Settings.resolve("moons", {"epochs": 3, "hidden": [64], "n_ce": 500, "batch_size": 1000, "seeds": [0, 1]})
+    settings = Settings.resolve("moons", {"epochs": 2, "hidden": [64], "n_ce": 200, "batch_size": 1000, "n_steps": 10})
     data = load_data(settings)
     before, weights = torch.get_num_threads(), list[torch.Tensor]()
     try:

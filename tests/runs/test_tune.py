@@ -89,7 +89,7 @@ def test_a_tuning_goes_on_where_it_stopped(first: tuple[Tuned, Path], monkeypatc
 
 @pytest.mark.parametrize(
     ("place", "name", "at"),
-    [(judge.Judge, "__call__", 1), (judge.Judge, "__call__", 4), (module, "_note", 5), (module, "_tell", 5)],
+    [(judge.Judge, "__call__", 1), (judge.Judge, "__call__", 3), (module, "_note", 5), (module, "_tell", 5)],
     ids=["at first", "in a batch", "before a batch is told", "while it is told"],
 )
 def test_a_killed_tuning_chooses_what_it_would_have_chosen_anyway(
