@@ -114,7 +114,7 @@ def test_it_comes_back_from_a_folder_as_it_was(fitted: CounterfactualRegressor, 
         (lambda model, x: CounterfactualRegressor().fit(x, ["a"] * len(x)), "take CounterfactualClassifier"),
         (
             lambda model, x: CounterfactualRegressor(CounterfactualClassifier(target=1)).fit(x, range(len(x))),
-            "leave target and threshold of its classifier out",
+            "leave target, threshold and monotone of its classifier out",
         ),
     ],
 )

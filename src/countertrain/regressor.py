@@ -112,9 +112,9 @@ class CounterfactualRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         given = CounterfactualClassifier() if self.classifier is None else clone(self.classifier)
         if self.random_state is not None:
             given.set_params(random_state=self.random_state)
-        if given.target is not None or given.threshold is not None:
+        if any(one is not None for one in (given.target, given.threshold, given.monotone)):
             raise ValueError(
-                "a regressor has an interval as target, given to explain; leave target and threshold of its "
+                "a regressor has an interval as target, given to explain; leave target, threshold and monotone of its "
                 "classifier out"
             )
         several = len(self.bins_.edges) > 0  # else there is one outcome, and nothing to learn

@@ -89,7 +89,12 @@ def test_several_models_are_projected_as_each_would_be_alone() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [lenet(64, 2), mlp(6, 2, activation=nn.GELU), nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))],
+    [
+        lenet(64, 2),
+        mlp(6, 2, activation=nn.GELU),
+        mlp(6, 2, activation=lambda: nn.LeakyReLU(-0.1)),
+        nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
+    ],
 )
 def test_a_network_whose_units_may_turn_back_is_refused(model: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"activations that never fall, such as nn.ReLU or nn.Tanh; got Sequential"):

@@ -116,7 +116,7 @@ def test_all_that_is_wrong_is_said_at_once_before_training() -> None:
     with pytest.raises(SchemaError) as refused:
         wrong.fit(X, Y)
     assert str(refused.value) == (
-        "3 things are in the way: (1) monotone names 'incom', which is no column; did you mean 'income'?. "
+        "3 things are in the way: (1) monotone names 'incom', which is no column; did you mean 'income'? "
         "(2) monotone names 'job', whose levels are in no order; declare it ordered, its levels from the first to the "
         "last, or leave it out. (3) monotone is said of the class that people want, and nobody said which; give a "
         "target, too: as a column with '+' rises, its probability never falls."

@@ -31,7 +31,7 @@ Decrease = Annotated[Columns, typer.Option(help="Columns that can only shrink.",
 Monotone = Annotated[
     Columns,
     typer.Option(
-        help="Columns as which rise the target never becomes less probable (+), or never more (-): a=+,b=-.",
+        help="Columns in which the model never turns back: the target no less probable as they rise (+) or fall (-).",
         metavar="A=+,B=-",
     ),
 ]

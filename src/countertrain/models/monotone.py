@@ -46,8 +46,7 @@ class Monotone:
         `levels` are the one-hot features of ordered levels, worst or best first by their way.
         """
         chain = find_chain(module)
-        fits = all(isinstance(layer, (tuple, Pieces, *_RISING)) for layer in chain or ())
-        if chain is None or not fits:
+        if chain is None or not all(isinstance(layer, tuple | Pieces) or _rises(layer) for layer in chain):
             raise ValueError(
                 "monotone needs a chain of linear layers and activations that never fall, such as nn.ReLU or nn.Tanh; "
                 f"got {type(module).__name__}; leave out monotone, or take the model 'piecewise', 'mlp' or 'linear'"
@@ -86,6 +85,11 @@ class Monotone:
             rising = weight * way
             above, below = rising.cummax(-1).values, rising.flip(-1).cummin(-1).values.flip(-1)
             weight.copy_((above + below) / 2 * way)
+
+
+def _rises(layer: nn.Module) -> bool:
+    """Whether an activation never falls, whatever it was told to do below 0."""
+    return isinstance(layer, _RISING) and min(getattr(layer, name, 0.0) for name in ("negative_slope", "alpha")) >= 0
 
 
 def _give_ways(n: int, wanted: int | None) -> Tensor:

@@ -75,8 +75,8 @@ class Decider:
         ways = self.find_ways(k)
         if self.evidence is None and not ways:
             return self.encoder
-        schema = self.encoder.schema
-        schema = schema.with_columns(**{name: {"mutability": _meet(schema[name], way)} for name, way in ways.items()})
+        columns = tuple(_meet(column, ways.get(column.name, "both")) for column in self.encoder.schema.columns)
+        schema = self.encoder.schema.model_copy(update={"columns": columns})
         return replace(self.encoder, schema=schema if self.evidence is None else self.evidence.narrow(schema, k))
 
     def find_ways(self, k: int) -> dict[str, Mutability]:
@@ -121,6 +121,8 @@ class Decider:
         return decide(logits, self.threshold), logits.double().softmax(-1)
 
 
-def _meet(column: Column, way: Mutability) -> Mutability:
-    """What is left to a column that only helps one way: nothing where people can only go the other one."""
-    return way if column.mutability in ("both", way) else "none"
+def _meet(column: Column, way: Mutability) -> Column:
+    """The column that goes no way but this: none at all where people can only go the other one."""
+    if way in ("both", column.mutability):
+        return column
+    return column.model_copy(update={"mutability": way if column.mutability == "both" else "none"})

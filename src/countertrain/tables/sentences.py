@@ -26,7 +26,7 @@ def say_all(sentences: Sequence[str]) -> str:
     """All that is wrong at once: one sentence as it is, several with numbers."""
     if len(sentences) == 1:
         return sentences[0]
-    listed = " ".join(f"({i}) {one}." for i, one in enumerate(sentences, 1))
+    listed = " ".join(f"({i}) {one}{'' if one.endswith('?') else '.'}" for i, one in enumerate(sentences, 1))
     return f"{len(sentences)} things are in the way: {listed}"
 
 
