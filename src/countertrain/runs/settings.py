@@ -134,7 +134,7 @@ class Settings(BaseModel):
 
     monotone: Annotated[tuple[tuple[str, str], ...] | Names, BeforeValidator(_read_signs)] = Field(
         (),
-        description='columns in which the model never turns back: {income = "+"}, the target no less likely as it rises',
+        description='columns in which the model never turns back: {income = "+"}, target no less likely as it rises',
     )
 
     against_evidence: bool | Names = Field(
