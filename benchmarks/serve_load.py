@@ -1,27 +1,29 @@
 """Many people ask a running service at once: `python benchmarks/serve_load.py --seconds 60`.
 
-A real server process with a model of 30 features is asked for recourse by 200 clients, each for one random person after
-another, and prints how many were answered, how long it took, and the memory of the server before and after;
-then the same without micro-batching.
+A real server with a model of 30 features, in processes of its own, is asked for recourse by clients that each keep one
+connection and ask for one random person after another: one client alone; 200 of one worker and of two, as fast as
+they can; and 200 that look at an answer for a while before they ask again, with slow and broken clients among them.
+Told are how many were answered, how long it took, and the memory of the server. `--unbatched` adds the same without
+micro-batching.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
-import socket
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -33,23 +35,27 @@ import sys, torch
 from countertrain.serve.app import run
 from countertrain.serve.limits import Limits
 torch.set_num_threads(1)
-folder, port, batch_rows, window = sys.argv[1:]
-run(folder, port=int(port), limits=Limits(seconds=300, batch_rows=int(batch_rows), window=float(window)))
+folder, port, workers, batch_rows, window = sys.argv[1:]
+limits = Limits(seconds=300, batch_rows=int(batch_rows), window=float(window), header_seconds=5, idle_seconds=30)
+run(folder, port=int(port), workers=int(workers), limits=limits, ready=lambda address: print(address, flush=True))
 """
-PATIENCE = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), 300.0)}
-WAYS = (("micro-batching", 256, 0.01), ("one by one", 1, 0.0))
+BATCHED, ONE_BY_ONE = (256, 0.01), (1, 0.0)
+PATIENCE = 300.0
 
 
 @dataclass
 class LoadResult:
-    """What the clients saw, and what became of the server's memory."""
+    """What the good clients saw, and what became of the server's memory."""
 
-    seconds: list[float]
-    statuses: Counter[str]
-    lasted: float
-    memory: tuple[float, float]
-    cpu: dict[str, float]
+    seconds: list[float] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    lasted: float = 0.0
+    memory: list[float] = field(default_factory=list)
+    """Megabytes of all processes of the server, every second."""
+    cpu: dict[str, float] = field(default_factory=dict)
     """Seconds of the server and of the clients, which say something even where other programs are running."""
+    bad: Counter[str] = field(default_factory=Counter)
+    """What the bad clients did."""
 
     @property
     def rate(self) -> float:
@@ -60,11 +66,13 @@ class LoadResult:
         """All in one line."""
         p50, p99 = np.percentile(self.seconds, [50, 99])
         errors = {status: n for status, n in self.statuses.items() if status != "200"}
+        third = max(1, len(self.memory) // 3)
+        spent = ", ".join(f"{who} {1000 * cpu / len(self.seconds):.2f}" for who, cpu in self.cpu.items())
         return (
-            f"{name:16s} {self.rate:7.1f} answers/s   p50 {p50:6.3f} s   p99 {p99:6.3f} s   "
+            f"{name:34s} {self.rate:7.1f} answers/s   p50 {p50:6.3f} s   p99 {p99:6.3f} s   "
             f"max {max(self.seconds):6.3f} s   {errors or 'no'} errors of {len(self.seconds)}   "
-            f"memory {self.memory[0]:.0f} -> {self.memory[1]:.0f} MB   CPU ms an answer: "
-            + ", ".join(f"{who} {1000 * spent / len(self.seconds):.2f}" for who, spent in self.cpu.items())
+            f"memory {np.mean(self.memory[third : 2 * third]):.0f} -> {np.mean(self.memory[-third:]):.0f} MB   "
+            f"CPU ms an answer: {spent}" + (f"   bad clients: {dict(self.bad)}" if self.bad else "")
         )
 
 
@@ -83,98 +91,184 @@ def table(n: int = 3000) -> tuple[pd.DataFrame, NDArray[np.str_]]:
 
 
 @contextmanager
-def server(folder: Path, port: int, batch_rows: int, window: float) -> Iterator[subprocess.Popen[bytes]]:
-    """A service in a process of its own, ready to be asked."""
-    arguments = [str(folder), str(port), str(batch_rows), str(window)]
-    process = subprocess.Popen([sys.executable, "-c", SERVER, *arguments], stderr=subprocess.DEVNULL)
+def server(folder: Path, workers: int, way: tuple[int, float]) -> Iterator[tuple[int, int]]:
+    """A service in processes of its own, ready to be asked: its port and the id of its process."""
+    arguments = [str(folder), "0", str(workers), *map(str, way)]
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", SERVER, *arguments], stdout=subprocess.PIPE, text=True)
     try:
-        while True:
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/healthz").raise_for_status()
-                break
-            except httpx.TransportError:
-                if process.poll() is not None:
-                    raise RuntimeError("the server did not start") from None
-                time.sleep(0.2)
-        yield process
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        if not address:
+            raise RuntimeError("the server did not start")
+        print(f"{workers} workers, ready after {time.perf_counter() - start:.1f} s", flush=True)
+        yield int(address.rsplit(":", 1)[1]), process.pid
     finally:
+        start = time.perf_counter()
         process.terminate()
         process.wait()
+        print(f"stopped within {time.perf_counter() - start:.1f} s, exit code {process.returncode}", flush=True)
 
 
-async def client(
-    http: httpx.AsyncHTTPTransport, rng: np.random.Generator, asked: list[httpx.Request], until: float, out: LoadResult
-) -> None:
-    """One person after another, each as soon as the one before is answered."""
+async def ask(port: int, requests: list[bytes], until: float, pause: float, out: LoadResult, seed: int) -> None:
+    """One person after another on one connection, each when the answer before was looked at."""
+    rng, streams = random.Random(seed), None
+    if pause:
+        await asyncio.sleep(rng.uniform(0, pause))
     while time.perf_counter() < until:
-        request = asked[rng.integers(len(asked))]
         start = time.perf_counter()
         try:
-            answer = await http.handle_async_request(request)
-            await answer.aread()
-            status = str(answer.status_code)
-        except httpx.HTTPError as error:
-            status = type(error).__name__
+            streams = streams or await asyncio.open_connection("127.0.0.1", port)
+            status = await asyncio.wait_for(exchange(*streams, rng.choice(requests)), PATIENCE)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            status, streams = type(error).__name__, None
         out.seconds.append(time.perf_counter() - start)
         out.statuses[status] += 1
+        if pause:
+            await asyncio.sleep(rng.uniform(0, 2 * pause))
+    if streams:
+        streams[1].close()
 
 
-async def load(port: int, pid: int, people: list[dict[str, Any]], n_clients: int, seconds: float) -> LoadResult:
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> str:
+    """Send a request, and read the whole answer: its status."""
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    await reader.readexactly(length)
+    return head.split(b" ", 2)[1].decode()
+
+
+async def misbehave(port: int, requests: list[bytes], until: float, out: LoadResult, seed: int) -> None:
+    """A client that is slow, leaves, or sends what nobody can read, again and again."""
+    rng = random.Random(seed)
+    while time.perf_counter() < until:
+        way = ("drips", "half a body", "garbage", "leaves", "does not read", "nonsense")[rng.randrange(6)]
+        out.bad[way] += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            request = rng.choice(requests)
+            if way == "drips":
+                for byte in request[:20]:
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(0.5)
+            elif way == "half a body":
+                writer.write(request[:-50])
+                await asyncio.sleep(3)
+            elif way == "garbage":
+                writer.write(rng.randbytes(2000))
+                await asyncio.wait_for(reader.read(), 3)
+            elif way == "leaves":
+                writer.write(request)
+                await asyncio.sleep(0.01)
+            elif way == "does not read":
+                writer.write(request * 20)
+                await asyncio.sleep(2)
+            else:
+                await asyncio.wait_for(exchange(reader, writer, request.replace(b'"rows": [{', b'"rows": [{{', 1)), 3)
+            writer.close()
+        await asyncio.sleep(rng.uniform(0, 0.3))
+
+
+def write_requests(people: list[dict[str, Any]]) -> list[bytes]:
+    """Requests for recourse, made beforehand: the clients share the machine with the server."""
+    requests = []
+    for person in people:
+        body = json.dumps({"rows": [person]}).encode()
+        head = b"POST /explain HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        requests.append(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+    return requests
+
+
+async def load(
+    address: tuple[int, int], requests: list[bytes], n: int, seconds: float, *, pause: float = 0.0, n_bad: int = 0
+) -> LoadResult:
     """So many clients at once, for so long; a few seconds before are not counted."""
-    url = f"http://127.0.0.1:{port}/explain"
-    async with AsyncExitStack() as stack:
-        # The clients share the machine with the server: requests are made beforehand, and go the shortest way.
-        asked = [httpx.Request("POST", url, json={"rows": [person]}, extensions=PATIENCE) for person in people]
-        clients = [await stack.enter_async_context(httpx.AsyncHTTPTransport(verify=False)) for _ in range(n_clients)]
-        for lasts in (min(3.0, seconds), seconds):
-            start, before = time.perf_counter(), megabytes(pid)
-            cpu = cpu_seconds(pid), time.process_time()
-            result = LoadResult([], Counter(), 0.0, (before, 0.0), {})
-            streams = np.random.default_rng(1).spawn(n_clients)
-            until = start + lasts
-            await asyncio.gather(*(client(*one, asked, until, result) for one in zip(clients, streams, strict=True)))
-            result.lasted, result.memory = time.perf_counter() - start, (before, megabytes(pid))
-            result.cpu = {"server": cpu_seconds(pid) - cpu[0], "client": time.process_time() - cpu[1]}
+    port, pid = address
+    for lasts in (min(3.0, seconds), seconds):
+        result, start, cpu = LoadResult(), time.perf_counter(), (cpu_seconds(pid), time.process_time())
+        until = start + lasts
+        watch = asyncio.ensure_future(watch_memory(pid, result))
+        good = [ask(port, requests, until, pause, result, i) for i in range(n)]
+        await asyncio.gather(*good, *(misbehave(port, requests, until, result, n + i) for i in range(n_bad)))
+        watch.cancel()
+        result.lasted = time.perf_counter() - start
+        result.cpu = {"server": cpu_seconds(pid) - cpu[0], "client": time.process_time() - cpu[1]}
     return result
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+async def watch_memory(pid: int, out: LoadResult) -> None:
+    """Note the memory of the server every second."""
+    while True:
+        out.memory.append(sum(map(megabytes, family(pid))))
+        await asyncio.sleep(1)
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
 
 
 def megabytes(pid: int) -> float:
-    """Memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    """Memory of a process; what it shares with others is counted in parts."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1000
+    return 0.0
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """What a process and its children have used so far."""
+    total = 0.0
+    for one in family(pid):
+        fields = Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def fit(folder: Path) -> list[bytes]:
+    """Train the model, if it is not there, and the requests for its people."""
+    frame, y = table()
+    if not folder.exists():
+        CounterfactualClassifier(immutable=["count_0"], epochs=20, random_state=0).fit(frame, y).save(folder)
+    return write_requests(json.loads(frame.to_json(orient="records")))
 
 
 def main() -> None:
-    """Both ways, and how much faster one is."""
+    """All ways, and how much faster two workers are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--only-batched", action="store_true")
+    parser.add_argument("--bad", type=int, default=40, help="slow and broken clients among them")
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds that a client looks at an answer")
+    parser.add_argument("--only-mixed", action="store_true")
+    parser.add_argument("--unbatched", action="store_true")
+    parser.add_argument("--model", type=Path, help="folder to keep the model in")
     given = parser.parse_args()
-    frame, y = table()
-    people: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        CounterfactualClassifier(immutable=["count_0"], epochs=20, random_state=0).fit(frame, y).save(model)
-        outcomes = []
-        for name, batch_rows, window in WAYS[: 1 if given.only_batched else 2]:
-            port = free_port()
-            with server(model, port, batch_rows, window) as process:
-                outcomes.append(asyncio.run(load(port, process.pid, people, given.clients, given.seconds)))
-            print(outcomes[-1].line(name), flush=True)
-    if not given.only_batched:
-        print(f"micro-batching answers {outcomes[0].rate / outcomes[1].rate:.1f} times as many")
+        model = given.model or Path(folder) / "model"
+        requests, rates = fit(model), []
+        if not given.only_mixed:
+            for workers in (1, 2):
+                with server(model, workers, BATCHED) as address:
+                    if workers == 1:
+                        print(
+                            asyncio.run(load(address, requests, 1, min(10.0, given.seconds))).line("one client alone")
+                        )
+                    result = asyncio.run(load(address, requests, given.clients, given.seconds / 3))
+                print(result.line(f"{given.clients} clients, {workers} workers"), flush=True)
+                rates.append(result.rate)
+            print(f"two workers answer {rates[1] / rates[0]:.2f} times as many as one")
+        with server(model, 2, BATCHED) as address:
+            mixed = load(address, requests, given.clients, given.seconds, pause=given.pause, n_bad=given.bad)
+            print(asyncio.run(mixed).line(f"{given.clients} clients and {given.bad} bad ones"), flush=True)
+        if given.unbatched:
+            with server(model, 1, ONE_BY_ONE) as address:
+                result = asyncio.run(load(address, requests, given.clients, given.seconds / 3))
+            print(result.line("one by one"), flush=True)
+            print(f"micro-batching answers {rates[0] / result.rate:.1f} times as many" if rates else "")
 
 
 if __name__ == "__main__":

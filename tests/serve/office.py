@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import httpx
 import numpy as np
 import pandas as pd
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.serve.limits import Limits
@@ -70,7 +70,7 @@ def people(n: int, seed: int = 1) -> list[dict[str, Any]]:
     return frame.where(frame.notna(), None).to_dict("records")
 
 
-def together(app: FastAPI, *requests: dict[str, Any], headers: dict[str, str] | None = None) -> list[httpx.Response]:
+def together(app: ASGIApp, *requests: dict[str, Any], headers: dict[str, str] | None = None) -> list[httpx.Response]:
     """The answers to requests that are made at the same time."""
 
     async def answers() -> list[httpx.Response]:
@@ -81,7 +81,7 @@ def together(app: FastAPI, *requests: dict[str, Any], headers: dict[str, str] | 
     return asyncio.run(answers())
 
 
-def ask(app: FastAPI, path: str, body: Any = None, **more: Any) -> httpx.Response:
+def ask(app: ASGIApp, path: str, body: Any = None, **more: Any) -> httpx.Response:
     """The answer to one request: a question if there is a body, a look if not."""
     headers = more.pop("headers", None)
     asked = {"method": "GET"} if body is None else {"method": "POST", "json": body}

@@ -16,6 +16,7 @@ from countertrain.recourse.threshold import Threshold
 from countertrain.runs.folder import write_run
 from countertrain.serve.app import create_app, run
 from countertrain.serve.desk import Desk
+from countertrain.serve.service import Service
 from countertrain.tables.schema import Numeric
 
 TOKEN = "correct-horse-battery"
@@ -32,9 +33,9 @@ def test_a_decision_is_that_of_the_classifier(app: FastAPI) -> None:
         assert [chance["probability"] for chance in decision["probabilities"]] == pytest.approx(row, abs=1e-6)
 
 
-def test_recourse_is_what_the_classifier_explains(app: FastAPI) -> None:
+def test_recourse_is_what_the_classifier_explains(candid_app: FastAPI) -> None:
     question = {"target": "granted", "immutable": ["job"], "ranges": {"credit income": [None, 45_000]}}
-    answer = content(ask(app, "/explain", {"rows": people(40), "options": 2, **question}))["explanations"]
+    answer = content(ask(candid_app, "/explain", {"rows": people(40), "options": 2, **question}))["explanations"]
     expected = classifier().explain(applications(40, 1), options=2, **question).to_dict()  # type: ignore[arg-type]
     assert near(answer, expected)
     options = [option for explanation in answer for option in explanation["options"]]
@@ -235,7 +236,39 @@ def test_a_classifier_of_an_array_is_asked_for_columns_by_number() -> None:
     assert answer["explanations"][0]["target"] is True
 
 
-def test_real_people_are_shown_by_class_or_in_turn(app: FastAPI) -> None:
+def test_people_are_made_up_unless_the_owner_shows_real_ones(app: FastAPI, candid_app: FastAPI) -> None:
+    columns = ["age", "credit income", "job", "grade", "member", "owner"]  # what is missing in debt was filled in
+    known = {tuple(row) for row in applications()[columns].astype(object).to_numpy().tolist()}
+    for shown, is_real in ((app, False), (candid_app, True)):
+        sample = content(ask(shown, "/sample?n=200"))
+        rows = [tuple(row["values"][name] for name in columns) for row in sample["rows"]]
+        assert len(rows) == 200
+        assert sample["real"] is content(ask(shown, "/schema"))["real_people"] is is_real
+        assert sum(row in known for row in rows) == (200 if is_real else 0)
+        option = content(ask(shown, "/explain", {"rows": [PERSON]}))["explanations"][0]["options"][0]
+        assert bool(option["nearest"]) == (option["plausibility_distance"] is not None) == is_real
+        assert option["plausibility_percentile"] is not None
+
+
+def test_made_up_people_are_usual_ones_of_their_class(app: FastAPI) -> None:
+    decider = classifier().decider
+    for k, label in enumerate(decider.classes):
+        made = pd.DataFrame([row["values"] for row in content(ask(app, f"/sample?label={label}&n=300"))["rows"]])
+        assert decider.reference is not None
+        real = decider.encoder.decode(decider.reference[0][decider.reference[1] == k].numpy())
+        assert len(made) == 300
+        for name in ("credit income", "debt"):
+            low, middle, high = real[name].quantile([0.05, 0.5, 0.95])
+            room = 0.05 * (high - low)  # between two people, quantiles of scores are not those of numbers
+            assert made[name].dropna().between(low - room, high + room).all()
+            assert abs(made[name].median() - middle) < 0.25 * (high - low)
+        assert abs(made["debt"].isna().mean() - real["debt"].isna().mean()) < 0.06
+        shares = [frame["job"].value_counts(normalize=True) for frame in (made, real)]
+        assert (shares[0] - shares[1]).abs().max() < 0.15
+    assert made[["credit income", "debt"]].corr().iloc[0, 1] * real[["credit income", "debt"]].corr().iloc[0, 1] > 0
+
+
+def test_people_are_shown_by_class_or_in_turn(app: FastAPI) -> None:
     mixed = content(ask(app, "/sample?n=4"))["rows"]
     assert [row["label"] for row in mixed] == ["granted", "refused", "granted", "refused"]
     granted = content(ask(app, "/sample?label=granted&n=300"))["rows"]
@@ -245,8 +278,8 @@ def test_real_people_are_shown_by_class_or_in_turn(app: FastAPI) -> None:
     assert content(ask(app, "/predict", {"rows": [row["values"] for row in granted[:50]]}))["decisions"]
 
 
-def test_no_real_person_is_shown_where_none_may_be() -> None:
-    app = create_app(classifier().decider, limits=replace(PATIENT, sample=0))
+def test_nobody_is_shown_where_nobody_is_to_be() -> None:
+    app = create_app(classifier().decider, limits=PATIENT, people="none")
     assert content(ask(app, "/sample"))["rows"] == []
     assert content(ask(app, "/schema"))["max_sample"] == 0
     option = content(ask(app, "/explain", {"rows": [PERSON]}))["explanations"][0]["options"][0]
@@ -384,16 +417,15 @@ def test_a_token_that_is_easily_guessed_or_cannot_be_sent_is_refused(token: str,
 def test_run_serves_the_two_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier().save(tmp_path / "ct")
     classifier("bl").save(tmp_path / "bl")
-    served: dict[str, Any] = {}
-    monkeypatch.setattr("uvicorn.run", lambda app, **settings: served.update(settings, app=app))
+    services: list[Service] = []
+    monkeypatch.setattr("countertrain.serve.app._serve", lambda service, *more: services.append(service))
     write_run(replace(classifier().run_, twin=classifier("bl").run_), tmp_path / "both")
-    run(tmp_path / "both", port=8123)
-    assert (served["host"], served["port"]) == ("127.0.0.1", 8123)
-    assert content(ask(served["app"], "/schema"))["models"] == ["main", "baseline"]
-    run(tmp_path / "ct", host="::1")
-    assert content(ask(served["app"], "/schema"))["models"] == ["main"]
-    run(tmp_path / "ct", baseline=tmp_path / "bl", host="0.0.0.0", token=TOKEN)
-    assert ask(served["app"], "/schema").status_code == 401
+    run(tmp_path / "both", port=0)
+    assert content(ask(services[-1].app, "/schema"))["models"] == ["main", "baseline"]
+    run(tmp_path / "ct", port=0)
+    assert content(ask(services[-1].app, "/schema"))["models"] == ["main"]
+    run(tmp_path / "ct", baseline=tmp_path / "bl", host="0.0.0.0", port=0, token=TOKEN)
+    assert ask(services[-1].app, "/schema").status_code == 401
 
 
 def test_what_people_want_is_asked_for_where_a_question_names_nothing() -> None:

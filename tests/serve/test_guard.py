@@ -118,7 +118,7 @@ def test_the_work_for_an_asker_who_has_gone_is_stopped() -> None:
         events.append("sent")
 
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [(b"host", b"localhost:8000")]}
-    run(Guard(endless, limits=PATIENT, counters=counters, local=True)(scope, receive, send))
+    run(Guard(endless, limits=PATIENT, counters=counters)(scope, receive, send))
     assert events == ["started", "stopped"]
     assert 'status="499"} 1' in counters.render()
 

@@ -1,7 +1,6 @@
-"""What can be done with a trained model on the command line: evaluate, explain, judge, report, serve, export."""
+"""What can be done with a trained model on the command line: evaluate, explain, judge, report, export."""
 
 import json
-import os
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -232,36 +231,6 @@ def report(
         door=COMMAND,
     )
     console.print(f"report: {path}", soft_wrap=True)
-
-
-@app.command()
-def serve(
-    folder: options.Folder,
-    baseline: Baseline = None,
-    target: options.Target = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
-    token_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the token clients must show.")
-    ] = None,
-    reasons: options.Reasons = None,
-) -> None:
-    """Serve decisions and recourse, with a page to try them: http://127.0.0.1:8000."""
-    from countertrain.cli.console import console
-
-    try:
-        from countertrain.serve.app import run
-    except ModuleNotFoundError as error:
-        raise ValueError("serving needs FastAPI; install it with: pip install 'countertrain[serve]'") from error
-    token = os.environ.get(token_env) if token_env else None
-    if token_env and not token:
-        raise ValueError(f"--token-env names {token_env}, which is not set; put the token into it")
-
-    def say() -> None:
-        console.print(f"http://{host}:{port}  (stop with Ctrl-C)")
-
-    codes = options.find_codes(reasons)
-    run(folder, baseline=baseline, target=target, host=host, port=port, token=token, reasons=codes, ready=say)
 
 
 @app.command()

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from torch import Tensor
 
 from countertrain.recourse.decider import Decider
@@ -113,7 +112,8 @@ def _find_directions(grid: AnswerGrid, x: Tensor, wanted: Tensor) -> Tensor:
         return side.where(~grid.number, 0.0)
     blur = max(_CLEAR, _ERRORS * ((1 / n_wanted + 1 / n_others) / 12) ** 0.5)
     for j in grid.number.nonzero()[:, 0].tolist():
-        ranks, yes = rankdata(x[:, j].numpy()), wanted.numpy()
+        ranks = np.asarray(pd.Series(x[:, j].numpy()).rank(), dtype=np.float64)
+        yes = wanted.numpy()
         auc = (ranks[yes].mean() - (n_wanted + 1) / 2) / n_others
         way = float(np.sign(auc - 0.5))
         side[j] = way if abs(auc - 0.5) > blur and not _turns(ranks, yes, way) else 0.0

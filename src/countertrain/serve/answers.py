@@ -17,6 +17,7 @@ __all__ = [
     "Form",
     "Health",
     "Label",
+    "ModelMark",
     "PredictAnswer",
     "Refusal",
     "Sample",
@@ -26,6 +27,19 @@ __all__ = [
 Label = Level
 """A class, as the table has it."""
 _DESCRIBED = ConfigDict(use_attribute_docstrings=True)  # of this class and of all within it that have no settings
+
+
+@with_config(_DESCRIBED)
+@dataclass(frozen=True)
+class ModelMark:
+    """Which model has answered."""
+
+    name: str
+    """Its name in the service, or main and baseline where there is one."""
+    id: str | None
+    """Made of the content of its folder: the same settings, weights and rows have the same; null if never saved."""
+    version: str
+    """Of countertrain, which has answered."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +63,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class PredictAnswer:
-    """One decision per person, in the order of the request."""
+    """One decision per person, in the order of the request, and which model has decided."""
 
     decisions: list[Decision]
+    model: ModelMark
 
 
 @with_config(_DESCRIBED)
@@ -60,13 +75,14 @@ class ExplainAnswer:
     """One explanation per person, in the order of the request; the first option is the one to recommend."""
 
     explanations: list[Explanation]
-    reasons: list[PersonReasons] | None = None
+    reasons: list[PersonReasons] | None
     """The reasons for each decision, where they were asked for."""
+    model: ModelMark
 
 
 @dataclass(frozen=True)
 class SampleRow:
-    """A real person of the training rows, and the class that this person was in."""
+    """A person, and the class that this one was in, or is like where it is made up."""
 
     label: Label
     values: dict[str, Any]
@@ -74,9 +90,11 @@ class SampleRow:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some real people."""
+    """Some people: real ones of the training rows, or made up from what is usual there."""
 
     rows: list[SampleRow]
+    real: bool
+    model: ModelMark
 
 
 @with_config(_DESCRIBED)
@@ -103,14 +121,18 @@ class Form:
     max_rows: int
     max_options: int
     max_sample: int
+    real_people: bool
+    """Whether people who are shown are real ones; else they are made up."""
+    model: ModelMark
 
 
 @dataclass(frozen=True)
 class Health:
-    """That the service is alive."""
+    """That the service is alive, its version, and the models that it serves."""
 
     status: str
     version: str
+    models: list[ModelMark]
 
 
 @dataclass(frozen=True)

@@ -1,49 +1,42 @@
-"""The service as a whole: the API behind its guard and its token, and the page."""
+"""The service: as an application to build on, or from its start to its end in one process or several."""
 
+import logging
 import os
-import secrets
+import re
+import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
-from importlib.resources import files
+from concurrent.futures import wait
 from pathlib import Path
-from typing import Annotated, Any
+from socket import socket
+from typing import Any
 
-import uvicorn
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import TypeAdapter
-from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.requests import Request
+import torch
+from fastapi import FastAPI
 
 from countertrain.recourse.codes import CodeSource
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS
-from countertrain.runs.folder import read_run
-from countertrain.serve import routes
-from countertrain.serve.answers import Refusal
-from countertrain.serve.batching import BusyError
+from countertrain.serve.access import Access, check_access
+from countertrain.serve.audit import Audit
+from countertrain.serve.building import make_model_app, make_threads, open_desks, render_metrics
 from countertrain.serve.counters import Counters
-from countertrain.serve.desk import Desk
 from countertrain.serve.guard import Guard
-from countertrain.serve.limits import Limits, check_access
-from countertrain.serve.questions import explain_errors
-from countertrain.tables.schema import Schema
+from countertrain.serve.limits import Limits
+from countertrain.serve.logs import LOGS, LogKind, set_up_logs
+from countertrain.serve.people import PEOPLE, People
+from countertrain.serve.routes import Tools
+from countertrain.serve.server import Server, Tls, bind, check_tls, name_address
+from countertrain.serve.service import ModelSource, ReloadError, Service
+from countertrain.serve.workers import Workers, can_fork
+from countertrain.words import suggest
 
 __all__ = ["create_app", "run"]
 
-_ABOUT = """What a model decides for people, and what they could change for another decision.
-
-People are described by the columns of the model (`GET /schema`), in their own units. `POST /predict` gives the
-decision, `POST /explain` the ways to another one. Whatever is wrong with a request is said in one sentence that names
-the field."""
-_PAGE = {
-    "/": ("index.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
+Folder = str | os.PathLike[str]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST_WORKERS = 64
+_MARGIN = 0.5  # seconds that a worker has to end, beside those for the requests under way
+_log = logging.getLogger(__name__)
 
 
 def create_app(
@@ -56,136 +49,167 @@ def create_app(
     tau: float | None = None,
     n_steps: int = N_STEPS,
     reasons: CodeSource = None,
+    people: People = "made-up",
 ) -> FastAPI:
     """The service for a fitted classifier (its `decider`), and for a conventional one to compare it with.
 
     With a token, everything but the page and /healthz needs it; without one, the service is to be asked as localhost.
     `target` is the class that people want; left out, the one that the classifier was told. Options are to have
     probability `tau`; `n_steps` is the most that each of two gradient searches may take. `reasons` is the code table in
-    whose words reasons are given.
+    whose words reasons are given. `people` says who is shown as an example: somebody made up, real people of the
+    training rows, or nobody.
     """
-    limits = limits or Limits()
-    deciders = {"main": decider} if baseline is None else {"main": decider, "baseline": baseline}
-    if baseline is not None:
-        _check_alike(decider, baseline)
-    wanted = decider.settle_target(target)
-    deciders = {name: one.want(wanted) for name, one in deciders.items()}
-    desks = {
-        name: Desk.of(one, tau=tau, n_steps=n_steps, sample=limits.sample, reasons=reasons)
-        for name, one in deciders.items()
-    }
-    counters = Counters()
-    app = FastAPI(
-        title="countertrain",
-        version=version("countertrain"),
-        description=_ABOUT,
-        docs_url=None,  # its scripts come from elsewhere
-        redoc_url=None,
-        openapi_url=None,
-        generate_unique_id_function=lambda route: route.name,
+    limits, access = limits or Limits(), Access(() if token is None else (token,))
+    desks = open_desks(
+        decider, baseline, target=target, tau=tau, n_steps=n_steps, reasons=reasons, people=people, sample=limits.sample
     )
-    app.add_middleware(Guard, limits=limits, counters=counters, local=token is None)
-    closed = APIRouter() if token is None else _require_token(token)
-    closed.include_router(routes.make_question_routes(desks, limits, counters))
-    closed.include_router(routes.make_lookup_routes(desks, limits, counters))
-    closed.include_router(_describe(app))
-    for router in (routes.make_health_route(), closed, _serve_page()):
-        app.include_router(router)
-    _answer_mistakes(app, decider.encoder.schema)
+    tools = Tools(limits, Counters(), make_threads())
+
+    def render() -> str:
+        return render_metrics(tools.counters, desks.values())
+
+    app = make_model_app(
+        desks, tools, access, list_models=lambda: [desk.mark for desk in desks.values()], render=render
+    )
+    app.add_middleware(Guard, limits=limits, counters=tools.counters, access=access)
     return app
 
 
 def run(
-    folder: str | os.PathLike[str],
+    folder: Folder | Mapping[str, Folder],
     *,
-    baseline: str | os.PathLike[str] | None = None,
+    baseline: Folder | None = None,
     target: Any = None,
     host: str = "127.0.0.1",
     port: int = 8000,
-    token: str | None = None,
+    token: str | tuple[str, ...] | None = None,
+    admin_token: str | None = None,
     limits: Limits | None = None,
     reasons: CodeSource = None,
-    ready: Callable[[], None] = lambda: None,
+    people: People = "made-up",
+    workers: int = 1,
+    tls: Tls | None = None,
+    audit: Audit | None = None,
+    log: LogKind = "none",
+    ready: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve the model in a folder until interrupted, with its conventional twin or another baseline."""
-    check_access(host, token)
-    main = read_run(Path(folder))
-    other = main.twin if baseline is None else read_run(Path(baseline))
-    conventional = None if other is None else other.decider
-    app = create_app(main.decider, baseline=conventional, target=target, token=token, limits=limits, reasons=reasons)
-    ready()
-    uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
+    """Serve the model in a folder until interrupted, with its conventional twin or another baseline.
+
+    Several folders are given by name; then each model has its routes under /models/NAME. Everything that can be
+    refused is refused before a model is loaded. `ready` is told the address once the service answers. SIGHUP loads the
+    folders again; SIGTERM and SIGINT end the service when the requests under way are answered.
+    """
+    access = Access((token,) if isinstance(token, str) else token or (), admin_token)
+    check_access(host, access)
+    sources = _name_sources(folder, baseline, target, reasons, people)
+    _check_choices(people, log, workers)
+    if tls is not None:
+        check_tls(tls)
+    limits = limits or Limits()
+    sockets = bind(host, port)
+    try:
+        if audit is not None:
+            audit.check()
+        if workers > 1:
+            torch.set_num_threads(1)  # each process has one core, and threads do not survive a fork
+        service = Service(sources, limits, access, audit, workers)
+        set_up_logs(log)
+        address = name_address(host, sockets, tls=tls is not None)
+        if workers == 1:
+            _serve(service, sockets, tls, lambda: ready(address))
+            _leave(service)
+        else:
+            _serve_together(service, sockets, tls, lambda: ready(address))
+    finally:
+        for one in sockets:
+            one.close()
 
 
-def _check_alike(decider: Decider, baseline: Decider) -> None:
-    """Refuse two models that cannot be asked the same questions."""
-    one, other = (
-        [(column.kind, column.name, getattr(column, "levels", ())) for column in each.encoder.schema.columns]
-        for each in (decider, baseline)
+def _name_sources(
+    folder: Folder | Mapping[str, Folder], baseline: Folder | None, target: Any, reasons: CodeSource, people: People
+) -> dict[str, ModelSource]:
+    """The models to serve; what belongs to one model only is refused for several."""
+    if not isinstance(folder, Mapping):
+        other = None if baseline is None else Path(baseline)
+        return {"main": ModelSource(Path(folder), other, target, reasons, people)}
+    if not folder:
+        raise ValueError("there is no model to serve; give at least one folder")
+    for name in folder:
+        if not _NAME.fullmatch(name) or name in ("main", "baseline"):
+            raise ValueError(
+                f"the name of a model must be letters, digits, dots, dashes and underscores, at most 64, and neither "
+                f"main nor baseline; got {name!r}"
+            )
+    for option, given in (("baseline", baseline), ("target", target), ("reasons", reasons)):
+        if given is not None:
+            raise ValueError(f"{option} must be left out where models have names; give a single folder without a name")
+    return {name: ModelSource(Path(path), people=people) for name, path in folder.items()}
+
+
+def _check_choices(people: str, log: str, workers: int) -> None:
+    for name, value, allowed in (("people", people, PEOPLE), ("log", log, LOGS)):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}; {suggest(value, allowed)}")
+    if not 1 <= workers <= _MOST_WORKERS:
+        raise ValueError(f"workers must lie between 1 and {_MOST_WORKERS}; got {workers}")
+    if workers > 1 and not can_fork():
+        raise ValueError("workers must be 1 on a system without fork; start several services behind a proxy")
+
+
+def _serve(service: Service, sockets: list[socket], tls: Tls | None, ready: Callable[[], None]) -> None:
+    """Answer in this process until told to stop; a worker also stops when its parent is gone."""
+    parent = os.getppid()
+
+    async def tick() -> None:
+        if service.n_workers > 1 and os.getppid() != parent:
+            server.should_exit = True
+        await service.tick()
+
+    server = Server(
+        service.app,
+        limits=service.limits,
+        counters=service.counters,
+        tls=tls,
+        tick=tick,
+        reload=service.reload,
+        ready=ready,
     )
-    if one != other or decider.classes != baseline.classes:
-        odd = next((f"column {mine[1]!r}" for mine in one if mine not in other), "the columns or the classes")
-        raise ValueError(
-            f"the baseline must have the columns, levels and classes of the model; {odd} differ; "
-            "fit both on the same table"
-        )
+    server.run(sockets)
 
 
-def _require_token(token: str) -> APIRouter:
-    """A router that lets through only those who know the token."""
-    bearer = HTTPBearer(auto_error=False, description="The token that the service was started with.")
+def _serve_together(service: Service, sockets: list[socket], tls: Tls | None, ready: Callable[[], None]) -> None:
+    """Let workers answer, which are forked from this process once the models are loaded."""
 
-    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-        if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
-            said = "the token is wrong" if given else "this needs a token: send the header Authorization: Bearer ..."
-            raise HTTPException(401, said, {"WWW-Authenticate": "Bearer"})
+    def work(number: int) -> None:
+        service.become_worker(number)
+        _serve(service, sockets, tls, lambda: None)
 
-    refused = {"model": Refusal, "description": "The token is missing or wrong."}
-    return APIRouter(dependencies=[Depends(check)], responses={401: refused})
+    def reload() -> None:
+        try:
+            service.reload()
+        except ReloadError:
+            return  # which has been told
 
-
-def _describe(app: FastAPI) -> APIRouter:
-    """The OpenAPI description of the service."""
-    router = APIRouter()
-
-    @router.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> JSONResponse:
-        return JSONResponse(app.openapi())
-
-    return router
-
-
-def _serve_page() -> APIRouter:
-    """The page: a few files that need nothing from elsewhere."""
-    router = APIRouter(include_in_schema=False)
-
-    def add(path: str, name: str, media_type: str) -> None:
-        content = files("countertrain.serve").joinpath("page", name).read_bytes()
-
-        @router.get(path)
-        async def file() -> Response:
-            return Response(content, media_type=media_type)
-
-    for path, (name, media_type) in _PAGE.items():
-        add(path, name, media_type)
-    return router
+    workers = Workers(
+        service.n_workers,
+        work,
+        stop_seconds=service.limits.stop_seconds + _MARGIN,
+        reload=reload,
+        tick=service.follow,
+        all_ready=lambda: service.board.count_written() == service.n_workers,
+        ready=ready,
+    )
+    workers.run()
 
 
-def _answer_mistakes(app: FastAPI, schema: Schema) -> None:
-    """Answer every mistake alike: in one sentence, and field by field where there are fields."""
-    write = TypeAdapter(Refusal).dump_json
-
-    def refuse(status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
-        return Response(write(refusal), status, headers, "application/json")
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return refuse(422, explain_errors(error.errors(), schema))
-
-    @app.exception_handler(StarletteHTTPException)
-    async def other(request: Request, error: StarletteHTTPException) -> Response:
-        return refuse(error.status_code, Refusal(str(error.detail), []), error.headers)
-
-    @app.exception_handler(BusyError)
-    async def busy(request: Request, error: BusyError) -> Response:
-        return refuse(503, Refusal(str(error), []), {"Retry-After": "1"})
+def _leave(service: Service) -> None:
+    """End even where a search is still running for somebody who has long been sent away."""
+    threads = [*service.threads.values()]
+    _, busy = wait([thread.submit(int) for thread in threads], timeout=_MARGIN)
+    for thread in threads:
+        thread.shutdown(wait=False, cancel_futures=True)
+    if busy:
+        _log.warning("a search was given up")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -43,8 +43,9 @@ class Batcher(Generic[Job, Answer]):
         limits: Limits,
         thread: Executor,
         record: Callable[[int, int], None],
+        watch: Callable[[int], None] = lambda n_rows: None,
     ) -> None:
-        self._run, self._limits, self._thread, self._record = run, limits, thread, record
+        self._run, self._limits, self._thread, self._record, self._watch = run, limits, thread, record, watch
         self._queue: deque[_Waiting[Job, Answer]] = deque()
         self._n_rows = 0  # that an answer is awaited for
         self._emptying: asyncio.Task[None] | None = None
@@ -58,11 +59,15 @@ class Batcher(Generic[Job, Answer]):
         self._queue.append(_Waiting(job, n_rows, answer))
         if self._emptying is None or self._emptying.done():
             self._emptying = loop.create_task(self._empty())
-        self._n_rows += n_rows
+        self._wait_for(n_rows)
         try:
             return await answer
         finally:
-            self._n_rows -= n_rows
+            self._wait_for(-n_rows)
+
+    def _wait_for(self, n_rows: int) -> None:
+        self._n_rows += n_rows
+        self._watch(self._n_rows)
 
     async def _empty(self) -> None:
         """Answer all that is in the queue, as many at once as may be."""

@@ -1,7 +1,8 @@
 """Where the questions of many people are answered by one model at once; everything here may run in a worker thread."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from itertools import accumulate, islice, pairwise, zip_longest
 from typing import Self
 
@@ -13,12 +14,24 @@ from torch import Tensor
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.codes import Codes, CodeSource
 from countertrain.recourse.decider import Decider
-from countertrain.recourse.explanation import Explanation
+from countertrain.recourse.defaults import N_STEPS
 from countertrain.recourse.landmarks import Landmarks
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
 from countertrain.recourse.why import PersonReasons, find_reasons
-from countertrain.serve.answers import Chance, Decision, ExplainAnswer, Label, PredictAnswer, Sample, SampleRow
+from countertrain.serve.answers import (
+    Chance,
+    Decision,
+    ExplainAnswer,
+    Label,
+    ModelMark,
+    PredictAnswer,
+    Sample,
+    SampleRow,
+)
+from countertrain.serve.drift import Drift
+from countertrain.serve.people import People, find_people
+from countertrain.serve.privacy import Blur
 from countertrain.serve.questions import ExplainQuestion, Question
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_targets
@@ -39,7 +52,11 @@ class Desk:
     """For people who want each class an encoder per column, with which the limits of one person are cheap to work out.
     """
     samples: Mapping[Label, Sequence[SampleRow]]
-    """Real people of each class, in random order; none where none may be shown."""
+    """People of each class who may be looked at, in random order."""
+    blur: Blur | None
+    """What keeps real people out of answers; None where they may be shown."""
+    drift: Drift
+    mark: ModelMark
     tau: float | None
     n_steps: int
     codes: Codes
@@ -47,8 +64,18 @@ class Desk:
     landmarks: Landmarks
 
     @classmethod
-    def of(cls, decider: Decider, *, tau: float | None, n_steps: int, sample: int, reasons: CodeSource = None) -> Self:
-        """The desk of a decider, at which up to `sample` real people per class may be looked at."""
+    def of(
+        cls,
+        decider: Decider,
+        *,
+        name: str = "main",
+        tau: float | None = None,
+        n_steps: int = N_STEPS,
+        people: People = "made-up",
+        sample: int = 0,
+        reasons: CodeSource = None,
+    ) -> Self:
+        """The desk of a decider, at which up to `sample` people per class may be looked at."""
         encoder, search = decider.encoder, RecourseSearch.of(decider)
         search = replace(search, examples=search.examples.astype(object))  # every answer needs them so
         alone = [
@@ -58,8 +85,18 @@ class Desk:
             }
             for k in range(len(decider.classes))
         ]
-        codes, landmarks = Codes.read(reasons, encoder.schema), Landmarks.of(decider)
-        return cls(search, alone, _take_samples(search, sample), tau, n_steps, codes, landmarks)
+        return cls(
+            search=search,
+            alone=alone,
+            samples=find_people(search, people, sample),
+            blur=None if people == "real" else Blur.of(search),
+            drift=Drift.of(decider),
+            mark=ModelMark(name, decider.id, version("countertrain")),
+            tau=tau,
+            n_steps=n_steps,
+            codes=Codes.read(reasons, encoder.schema),
+            landmarks=Landmarks.of(decider),
+        )
 
     @property
     def decider(self) -> Decider:
@@ -67,27 +104,31 @@ class Desk:
         return self.search.decider
 
     def show_people(self, label: Label | None, n: int) -> Sample:
-        """Some real people of a class, or of all classes in turn."""
-        if label is not None:
-            return Sample([*self.samples[label][:n]])
-        in_turn = (person for people in zip_longest(*self.samples.values()) for person in people if person)
-        return Sample([*islice(in_turn, n)])
+        """Some people of a class, or of all classes in turn."""
+        chosen: Iterator[SampleRow] = (
+            (person for people in zip_longest(*self.samples.values()) for person in people if person)
+            if label is None
+            else iter(self.samples[label])
+        )
+        return Sample([*islice(chosen, n)], real=self.blur is None, model=self.mark)
 
     def predict(self, questions: Sequence[Question]) -> list[bytes]:
         """The decisions on the people of each question."""
         labels, x = self.decider.classes, self._encode(self._to_frame(questions))
-        decided, probability = (each.tolist() for each in self.decider.weigh(x))  # (n,), (n, K)
+        decided, probability = self.decider.weigh(x)  # (n,), (n, K)
+        self.drift.count_people(x, decided)
         decisions = [
             Decision(labels[k], [Chance(*pair) for pair in zip(labels, row, strict=True)])
-            for k, row in zip(decided, probability, strict=True)
+            for k, row in zip(decided.tolist(), probability.tolist(), strict=True)
         ]
-        return [_DECISIONS(PredictAnswer(decisions[part])) for part in _split_rows(questions)]
+        return [_DECISIONS(PredictAnswer(decisions[part], self.mark)) for part in _split_rows(questions)]
 
     def explain(self, questions: Sequence[ExplainQuestion]) -> list[bytes]:
         """What the people of each question could change; all are searched together, each within their own limits."""
         frame = self._to_frame(questions)
         origin = self._encode(frame)
         target = self.decider.decide(origin)
+        self.drift.count_people(origin, target)
         for question, part in zip(questions, _split_rows(questions), strict=True):
             wanted = self.decider.settle_target(question.target)
             target[part] = torch.from_numpy(find_targets(wanted, self.decider.classes, target[part].numpy()))
@@ -103,8 +144,10 @@ class Desk:
             self._find_reasons(found[part]) if question.reasons else None
             for question, part in zip(questions, parts, strict=True)
         ]
-        explanations = [[self._finish(found[i], i - p.start) for i in range(p.start, p.stop)] for p in parts]
-        return [_EXPLANATIONS(ExplainAnswer(*pair)) for pair in zip(explanations, why, strict=True)]
+        told = [*found] if self.blur is None else self.blur.hide_people([*found])
+        self.drift.count_advice(told)
+        explanations = [[replace(told[i], row=i - p.start) for i in range(p.start, p.stop)] for p in parts]
+        return [_EXPLANATIONS(ExplainAnswer(*pair, self.mark)) for pair in zip(explanations, why, strict=True)]
 
     def _find_reasons(self, recourse: Recourse) -> list[PersonReasons]:
         return [*find_reasons(recourse, self.codes, self.landmarks)]
@@ -121,12 +164,6 @@ class Desk:
             mine = Reach.of(constraints, reach.origin[rows, features])
             reach.low[rows, features], reach.high[rows, features] = mine.low, mine.high
 
-    def _finish(self, explanation: Explanation, row: int) -> Explanation:
-        """An explanation with the number of its row in the question, and no real people where none may be shown."""
-        if any(self.samples.values()):
-            return replace(explanation, row=row)
-        return replace(explanation, row=row, options=tuple(replace(o, nearest=()) for o in explanation.options))
-
     def _to_frame(self, questions: Sequence[Question]) -> pd.DataFrame:
         """The people of all questions as one table; as objects, so that nobody's values change with their company."""
         people = [person for question in questions for person in question.rows]
@@ -134,18 +171,7 @@ class Desk:
         return pd.DataFrame(columns, dtype=object)
 
     def _encode(self, frame: pd.DataFrame) -> Tensor:
-        return torch.from_numpy(self.decider.encoder.encode(frame))  # (n, D) float64
-
-
-def _take_samples(search: RecourseSearch, n: int) -> dict[Label, list[SampleRow]]:
-    """Up to n rows of the reference per class, in the user's units."""
-    samples: dict[Label, list[SampleRow]] = {}
-    for k, label in enumerate(search.decider.classes):
-        places = [] if search.reference is None else search.reference.of_class(k)[:n].tolist()
-        rows = search.examples.iloc[places].astype(object)
-        values = rows.where(rows.notna(), None).to_numpy().tolist()
-        samples[label] = [SampleRow(label, dict(zip(rows.columns, row, strict=True))) for row in values]
-    return samples
+        return torch.from_numpy(self.decider.encoder.encode(frame, quiet=True))  # (n, D) float64
 
 
 def _split_rows(questions: Sequence[Question]) -> list[slice]:

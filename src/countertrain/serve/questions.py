@@ -11,13 +11,14 @@ from countertrain.serve.answers import FieldError, Label, Refusal
 from countertrain.serve.limits import Limits
 from countertrain.serve.value_types import choice_type, find_limits, integer_type, make_example, range_type, value_type
 from countertrain.tables.encoder import Encoder
-from countertrain.tables.schema import Schema, SchemaError
+from countertrain.tables.schema import SchemaError
 from countertrain.words import say_mistake, suggest
 
-__all__ = ["ExplainQuestion", "Question", "explain_errors", "question_types"]
+__all__ = ["ExplainQuestion", "Question", "explain_errors", "question_types", "sample_type"]
 
 Person = dict[str, Any]
 ModelName = Literal["main", "baseline"]
+SAMPLE = ("label", "n")  # what may be asked of /sample
 
 
 class Question(BaseModel):
@@ -84,22 +85,33 @@ def question_types(
     )
 
 
+def sample_type(labels: Sequence[str], most: int) -> type[BaseModel]:
+    """What may be asked of /sample."""
+    label = choice_type(labels) | None
+    return create_model(
+        "SampleQuery",
+        __config__=ConfigDict(extra="forbid"),
+        label=(label, Field(default=None, description="Only people of this class.")),
+        n=(Annotated[int, Field(ge=1, le=most)], 10),
+    )
+
+
 def _object_type(name: str, fields: Mapping[str, Any]) -> Any:
     """The type of a JSON object with these keys and no others; keys may be any text."""
     made: Any = TypedDict(name, dict(fields))  # type: ignore[misc]  # made at run time
     return with_config(ConfigDict(extra="forbid"))(made)
 
 
-def explain_errors(errors: Sequence[Mapping[str, Any]], schema: Schema) -> Refusal:
+def explain_errors(errors: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Refusal:
     """What is wrong with a request, from the errors that pydantic found; a typo explains what else is wrong."""
     errors = sorted(errors, key=lambda error: error["type"] != "extra_forbidden")
-    problems = [FieldError([*error["loc"]][1:], _say_error(error, schema)) for error in errors]
+    problems = [FieldError([*error["loc"]][1:], _say_error(error, names)) for error in errors]
     first, cause = problems[0], errors[0].get("ctx", {}).get("error")
     said = first.message if isinstance(cause, SchemaError) else f"{_name_place(first.where)} {first.message}"
     return Refusal(said, problems)
 
 
-def _say_error(error: Mapping[str, Any], schema: Schema) -> str:
+def _say_error(error: Mapping[str, Any], names: Sequence[str]) -> str:
     """A mistake in the words that follow its place."""
     kind, where = error["type"], [*error["loc"]][1:]
     if kind == "json_invalid":
@@ -109,7 +121,7 @@ def _say_error(error: Mapping[str, Any], schema: Schema) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        known = schema.names if len(where) > 1 else ExplainQuestion.model_fields
+        known = SAMPLE if error["loc"][0] == "query" else names if len(where) > 1 else ExplainQuestion.model_fields
         return f"is not known; {suggest(where[-1], known)}"
     return say_mistake(error)
 

@@ -429,6 +429,10 @@ const TALL = 380;
 let wide = 640; // as much as there is room for, so that the writing keeps its size
 const EDGE = { left: 100, right: 24, top: 16, bottom: 56 };
 
+// Who is shown: real people only where the owner of the service has chosen so.
+const nameOne = (label) => (state.form.real_people ? `a real person who was ${quote(label)}` : `a made-up person, with what is usual among those who were ${quote(label)}`);
+const nameMany = (label) => (state.form.real_people ? `real people who were ${quote(label)}` : `made-up people like those who were ${quote(label)}`);
+
 async function fetchSample(label) {
   if (!state.samples.has(label)) {
     const n = Math.min(300, state.form.max_sample);
@@ -452,9 +456,9 @@ async function drawPicture(answer) {
   const spots = [{ label: "now", values: answer.factual }, ...answer.options.map((o, i) => ({ label: String(i + 1), values: o.values }))];
   const svg = numeric.length ? drawScatter(numeric, people, spots) : drawShares(ranked[0], people, spots);
   const text = numeric.length
-    ? `Each grey dot is a real person who was ${quote(answer.target)}. The ring is the person now, the numbers are the options.`
-    : `How many real people who were ${quote(answer.target)} have each value, with the person now and the options.`;
-  const title = `Among real people who were ${quote(answer.target)}`;
+    ? `Each grey dot is ${nameOne(answer.target)}. The ring is the person now, the numbers are the options.`
+    : `How many ${nameMany(answer.target)} have each value, with the person now and the options.`;
+  const title = `Among ${nameMany(answer.target)}`;
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `${title}. ${text}`);
   figure.replaceChildren(make("figcaption", {}, make("h3", {}, title), make("p", {}, text)), svg);
@@ -585,9 +589,10 @@ function build(examples) {
   byId("fields").replaceChildren(...state.fields.map((field) => field.node));
   byId("models").hidden = state.form.models.length < 2;
   byId("picker").hidden = !examples.length;
+  byId("made-up").hidden = state.form.real_people;
   byId("example").replaceChildren(
     make("option", { value: "", disabled: true }, "own values"),
-    ...examples.map(({ label, values }, i) => make("option", { value: i }, `${i + 1}: was ${quote(label)}, ${summarise(values)}`)),
+    ...examples.map(({ label, values }, i) => make("option", { value: i }, `${i + 1}: ${state.form.real_people ? "was" : "like"} ${quote(label)}, ${summarise(values)}`)),
   );
   byId("example").onchange = (event) => show(examples[Number(event.target.value)].values);
   const first = Math.max(0, examples.findIndex(({ label }) => label !== state.form.target)); // who has no need to ask comes later

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.tree import DecisionTreeClassifier
 
 from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import Finding
@@ -73,5 +72,7 @@ def _count_by_level(levels: NDArray[Any], codes: NDArray[np.int64], part: NDArra
 def _count_by_tree(x: NDArray[np.float64], codes: NDArray[np.int64], part: NDArray[np.bool_]) -> int:
     """The same by a few cuts through the numbers."""
     leaves = max(8, 2 * (int(codes.max()) + 1))
+    from sklearn.tree import DecisionTreeClassifier  # a second that whoever only reads a model need not wait
+
     tree = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0).fit(x[part], codes[part])
     return int((tree.predict(x[~part]) == codes[~part]).sum())

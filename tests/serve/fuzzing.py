@@ -1,0 +1,87 @@
+"""Requests that no client should send, over bare sockets to a service on this machine.
+
+`python tests/serve/fuzzing.py PORT 5000` sends as many to a service that is running, and tells what came back.
+"""
+
+import contextlib
+import json
+import random
+import re
+import socket
+import sys
+import time
+from collections import Counter
+
+from office import PERSON
+
+_LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_METHODS = (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"TRACE", b"PRI", b"get", b"", b"G\x00T", b"A" * 300)
+_PATHS = (b"/predict", b"/explain", b"/schema", b"/sample?n=-1", b"/metrics", b"/../../etc/passwd", b"/%00", b"/%ff%fe",
+          b"//", b"*", b"http://elsewhere/", b"/models/x/predict", b"/admin/reload", b"/" + b"a" * 9000,
+          b"/?" + b"&" * 999, b"\xff\xfe", b"")  # fmt: skip
+_VERSIONS = (b"HTTP/1.1", b"HTTP/1.0", b"HTTP/0.9", b"HTTP/2.0", b"HTTP/9.9", b"", b"HTTP/1.1 x")
+_HEADERS = (b"content-length: 5", b"content-length: -1", b"content-length: 99999999999999", b"content-length: 1, 2",
+            b"content-length: 0x10", b"transfer-encoding: chunked", b"transfer-encoding: gzip, chunked",
+            b"transfer-encoding: identity", b"expect: 100-continue", b"connection: upgrade\r\nupgrade: websocket",
+            b"connection: close", b"host: elsewhere", b"host:", b"x: " + b"y" * 20_000, b"no colon", b": empty",
+            b" folded: yes", b"x-request-id: a\x01b", b"x-request-id: " + b"z" * 500, b"authorization: Bearer",
+            b"content-type: text/plain", b"content-type: application/json; charset=utf-7", b"\x00: \x00",
+            b"accept-encoding: " + b"gzip, " * 200)  # fmt: skip
+_VALID = json.dumps({"rows": [PERSON]}).encode()
+_BODIES = (b"", b"{}", b"null", b"[" * 5_000, b"\xff" * 100, b"0\r\n\r\n", b"5\r\nhello\r\n0\r\n\r\n",
+           b"ffffffffffffff\r\n", b"-5\r\nhello\r\n", b"5;x=" + b"y" * 5_000 + b"\r\nhello\r\n", _VALID, _VALID[:-3],
+           _VALID.replace(b"40", b"1e999"),
+           _VALID.replace(b"40", b"NaN"), _VALID * 2)  # fmt: skip
+
+
+def make_request(rng: random.Random) -> bytes:
+    """A request that is wrong in some ways, or in none."""
+    headers = rng.sample(_HEADERS, rng.randint(0, 4))
+    body = rng.choice(_BODIES)
+    if rng.random() < 0.7:
+        headers.append(b"host: localhost")
+    if rng.random() < 0.4:
+        headers += [b"content-length: %d" % len(body), b"content-type: application/json"]
+    end = rng.choice((b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b"\r\n\r\n"))
+    first = b" ".join((rng.choice(_METHODS), rng.choice(_PATHS), rng.choice(_VERSIONS)))
+    request = bytearray(end.join((first, *headers)) + end + end + body)
+    for _ in range(rng.choice((0, 0, 0, 1, 5, 50))):  # bytes that are others, go or come
+        place = rng.randrange(len(request) + 1)
+        request[place : place + rng.randint(0, 2)] = rng.randbytes(rng.randint(0, 3))
+    return bytes(request) * rng.choice((1, 1, 1, 2, 5))  # several in a row, too
+
+
+def send(port: int, request: bytes, rng: random.Random, patience: float = 0.15) -> str:
+    """What becomes of a request that may come in pieces: the statuses that it is answered by, silence, or garbage."""
+    received = b""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as one:
+        one.settimeout(patience)
+        pieces = rng.choice((1, 1, 1, 2, 7))
+        step = max(1, len(request) // pieces)
+        for start in range(0, len(request), step):
+            one.sendall(request[start : start + step])
+        if rng.random() < 0.2:
+            return "left"
+        if rng.random() < 0.2:
+            one.shutdown(socket.SHUT_WR)
+        while more := one.recv(65536):
+            received += more
+    if not received:
+        return "silence"
+    statuses = _LINE.findall(received)
+    return statuses[0].decode() if statuses and received.startswith(b"HTTP/1.1") else f"garbage {received[:80]!r}"
+
+
+def fuzz(port: int, n: int, *, seed: int = 0, seconds: float = 60.0) -> Counter[str]:
+    """What became of up to n requests, within so many seconds."""
+    rng, outcomes, until = random.Random(seed), Counter[str](), time.monotonic() + seconds
+    for _ in range(n):
+        if time.monotonic() > until:
+            break
+        outcomes[send(port, make_request(rng), rng)] += 1
+    return outcomes
+
+
+if __name__ == "__main__":
+    port, n = map(int, sys.argv[1:3])
+    sys.stdout.write(f"{fuzz(port, n, seconds=900)}\n")
