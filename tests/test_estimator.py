@@ -29,6 +29,7 @@ from countertrain.runs.settings import Settings
 from countertrain.runs.weighting import class_weights, weight_term
 from countertrain.search.generators import generic
 from countertrain.tables import Dataset, Split, load
+from countertrain.tables.cells import UnseenLevelWarning
 from countertrain.tables.schema import Schema
 from countertrain.testing import check_term
 from countertrain.training.ct import CounterfactualMethod, advloss, div, yloss
@@ -76,7 +77,8 @@ def test_a_table_with_columns_of_every_kind_is_learnt() -> None:
     assert classifier.classes_.tolist() == ["granted", "refused"]
     assert classifier.feature_names_in_.tolist() == list(X.columns)
     assert classifier.n_features_in_ == 5
-    assert classifier.encoder_.features == ("age", "income", "job=clerk", "job=none", "job=smith", "member", "debt")
+    jobs = ("job=clerk", "job=none", "job=smith")
+    assert classifier.encoder_.features == ("age", "income", *jobs, "member", "debt", "debt=missing")
     probabilities = classifier.predict_proba(new)
     assert probabilities.shape == (len(new), 2)
     np.testing.assert_allclose(probabilities.sum(1), 1)
@@ -231,7 +233,7 @@ def test_a_module_is_copied_and_goes_on_from_its_weights() -> None:
 def test_a_module_may_be_made_to_measure_and_predicts_without_dropout() -> None:
     classifier = quick(module=Net, epochs=20).fit(X, Y)
     assert isinstance(classifier.models_[0], Net)
-    assert classifier.models_[0].layers[0].in_features == 7
+    assert classifier.models_[0].layers[0].in_features == 8
     assert np.array_equal(classifier.predict_proba(X), classifier.predict_proba(X))
     assert classifier.score(X, Y) > 0.75
 
@@ -282,13 +284,17 @@ def test_categories_change_as_wholes_while_it_trains_and_immutable_ones_do_not()
     found = trainer.objective.generator(
         classifier.ensemble_, x, torch.zeros(len(x), dtype=torch.int64), constraints=trainer.constraints
     )
-    job, member = classifier.encoder_.categories
+    job, member, lacking = classifier.encoder_.categories
     changed = (found.x != x)[:, job].any(1)
     assert changed.any()
     assert not changed.all()
     assert ((found.x[:, job] == 0) | (found.x[:, job] == 1)).all()
     assert (found.x[:, job].sum(1) == 1).all()
     assert torch.equal(found.x[:, member], x[:, member])
+    unknown = x[:, lacking.start] == 1
+    assert unknown.any()
+    assert torch.equal(found.x[:, lacking], x[:, lacking])
+    assert torch.equal(found.x[unknown, lacking.start - 1], x[unknown, lacking.start - 1])  # what is missing stays so
 
 
 def test_reference_rows_are_encoded_training_rows_so_many_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +315,7 @@ def test_it_works_in_pipelines_searches_and_cross_validation() -> None:
     assert search.best_params_["counterfactualclassifier__hidden"] in [(8,), (16, 8)]
     scores = cross_val_score(quick(schema=Schema.infer(X), immutable=["age"]), X, Y, cv=2)
     assert scores.min() > 0.7
-    module = nn.Linear(7, 2)
+    module = nn.Linear(8, 2)
     original = quick(schema=Schema.infer(X), module=module, class_weight={"granted": 2})
     copied = clone(original)
     assert copied.module is not module
@@ -368,10 +374,10 @@ def test_recourse_is_searched_for_the_fitted_classifier() -> None:
         ),
         (
             {"module": nn.Linear(3, 2)},
-            "module must map (n, 7) rows, in float32 or float64, to (n, 2) logits, one per class; it fails with",
+            "module must map (n, 8) rows, in float32 or float64, to (n, 2) logits, one per class; it fails with",
         ),
-        ({"module": nn.Linear(7, 3)}, "for 2 rows it returned (2, 3); a callable"),
-        ({"module": nn.Linear(7, 2), "n_models": 2}, "an ensemble of 2 models needs module to be a callable"),
+        ({"module": nn.Linear(8, 3)}, "for 2 rows it returned (2, 3); a callable"),
+        ({"module": nn.Linear(8, 2), "n_models": 2}, "an ensemble of 2 models needs module to be a callable"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(parameters: dict[str, Any], said: str) -> None:
@@ -414,13 +420,19 @@ def test_rows_that_cannot_be_decided_on_are_refused() -> None:
     classifier = plain(epochs=1).fit(X, Y)
     for rows, said in (
         (X[:0], "X must have at least one row"),
-        (X[:3].assign(job=["smith", "clerk", "king"]), "column 'job', row 2, must be one of 'clerk', 'none', 'smith'"),
         (X[:1].assign(income=np.nan), "column 'income', row 0, must not be missing"),
         (X[:1].assign(income=1e300), "column 'income', row 0, is too large a number for a network"),
     ):
         with pytest.raises(ValueError, match=said.replace("(", r"\(")):
             classifier.predict(rows)
     assert classifier.predict(X[:1].assign(debt=np.nan)).shape == (1,)  # missing values were seen in training
+    with pytest.warns(
+        UnseenLevelWarning, match=r"column 'job' holds 'king' \(row 2\), not among its levels; counted as"
+    ):
+        classifier.predict(X[:3].assign(job=["smith", "clerk", "king"]))
+    strict = plain(schema=Schema.infer(X).with_columns(job={"unseen": "refuse"}), epochs=1).fit(X, Y)
+    with pytest.raises(ValueError, match="column 'job', row 2, must be one of 'clerk', 'none', 'smith'"):
+        strict.predict(X[:3].assign(job=["smith", "clerk", "king"]))
 
 
 def test_a_second_fit_that_fails_leaves_the_first_one_usable() -> None:

@@ -241,18 +241,20 @@ def ages(draw: st.DrawFn) -> World:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Some of these in one table, beside a column that no rule speaks of."""
+    """Some of these in one table, beside two columns that no rule speaks of: one that is free, one that few know."""
     kinds = draw(
         st.lists(
             st.sampled_from([products, services, orders, sums, links, cards, ages]), min_size=1, max_size=3, unique=True
         )
     )
     parts = [draw(kind()) for kind in kinds]
-    columns = [column for part in parts for column in part.columns] + [Numeric(name="free")]
+    known = Numeric(name="known", step=0.5, missing="level", fillable=draw(st.booleans()))
+    columns = [column for part in parts for column in part.columns] + [Numeric(name="free"), known]
     rules = [rule for part in parts for rule in part.rules]
 
     def rows(rng: np.random.Generator) -> dict[str, Any]:
-        return {name: v for part in parts for name, v in part.draw(rng).items()} | {"free": rng.normal(size=N)}
+        own = {"free": rng.normal(size=N), "known": np.where(rng.random(N) < 0.4, np.nan, rng.integers(0, 9, N) / 2)}
+        return {name: v for part in parts for name, v in part.draw(rng).items()} | own
 
     judges = {name: judge for part in parts for name, judge in part.judges.items()}
     following = tuple(name for part in parts for name in part.following)

@@ -9,6 +9,7 @@ import pytest
 from countertrain.cli import main
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.runs.folder import read_run
+from countertrain.tables import propose_fixed
 from loans import loans
 
 
@@ -189,6 +190,11 @@ def test_what_people_rarely_can_change_is_held_fixed_unless_told_otherwise(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = ["--label", "decision", "--epochs", 1]
+    unnamed = tmp_path / "unnamed.csv"
+    unnamed.write_text(
+        "id," + file.read_text(encoding="utf-8").split("\n", 1)[0].replace("age", "") + "\n", encoding="utf-8"
+    )
+    assert propose_fixed(str(unnamed), "decision") == ["id", "Unnamed: 1"]
     assert run("train", file, *told, "--out", tmp_path / "m") == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "... held fixed, since hardly anybody can change it: age; --no-fix-proposed lets advice ask for it" in said

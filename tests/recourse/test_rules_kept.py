@@ -59,7 +59,8 @@ def test_no_told_row_breaks_a_rule_or_a_constraint(
         found.table.valid.tolist()
         == (decider.decide(recoded).numpy() == (found.target[found.table.row] == "yes")).tolist()
     )
-    changed = np.stack([(before[name] != told[name]).to_numpy() for name in encoder.schema.names], axis=1)
+    pairs = [(before[name].astype(object), told[name].astype(object)) for name in encoder.schema.names]
+    changed = np.stack([((old != new) & ~(old.isna() & new.isna())).to_numpy() for old, new in pairs], axis=1)
     assert (changed == ((found.table.costs > 0) | found.table.follows)).all()
     for name in world.following:
         assert not found.table.costs[:, encoder.schema.names.index(name)].any()
@@ -122,6 +123,10 @@ def test_counterfactuals_of_training_keep_rules_and_what_cannot_change(world: Wo
     led = torch.tensor([names[i] in world.following for i in encoder.column_of])
     fixed = ~(limits.may_increase | limits.may_decrease) & ~led
     assert torch.equal(mended[..., fixed], origin[..., fixed])
+    for number, holder in limits.held:
+        lacking = origin[..., holder] == 1
+        assert lacking.any()
+        assert torch.equal(mended[..., number][lacking], origin[..., number][lacking])
     ruled = [encoder.schema[name] for name in encoder.schema.rulebook.columns]
     if all(getattr(column, "step", 1.0) is not None for column in ruled):  # else single precision blurs an order
         people = rows.iloc[:20].reset_index(drop=True)

@@ -112,7 +112,7 @@ class Moody(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(7, 2)
+        self.layer = nn.Linear(8, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x) if x.sum() > 0 else -self.layer(x)

@@ -349,9 +349,9 @@ def test_code_of_ones_own_is_given_again(tmp_path: Path) -> None:
     assert loaded.module is twisted
     with pytest.raises(ValueError, match=r"setting 'objective' must be .*; got 'own code'"):
         loaded.fit(X, Y)
-    assert load(tmp_path / "model", module=nn.Sequential(*twisted(7, 2)), objective=bl(), generator=generic()).fit(X, Y)
-    assert "is for another network" in refused(tmp_path / "model", module=nn.Linear(7, 2))
-    assert "module must map (n, 7) rows" in refused(tmp_path / "model", module=nn.Linear(3, 2))
+    assert load(tmp_path / "model", module=nn.Sequential(*twisted(8, 2)), objective=bl(), generator=generic()).fit(X, Y)
+    assert "is for another network" in refused(tmp_path / "model", module=nn.Linear(8, 2))
+    assert "module must map (n, 8) rows" in refused(tmp_path / "model", module=nn.Linear(3, 2))
     quick(epochs=0).fit(X, Y).save(tmp_path / "plain")
     with pytest.raises(ValueError, match="has no module of its own; load it without module="):
         load(tmp_path / "plain", module=twisted)
@@ -363,7 +363,7 @@ def test_ranks_and_pieces_are_written_with_the_model(tmp_path: Path, n_models: i
     fitted = quick(settings=settings, n_models=n_models, epochs=2).fit(X, Y)
     numbers = [i for i, name in enumerate(fitted.encoder_.features) if name in ("age", "income", "debt")]
     assert [model[0].numbers.tolist() for model in fitted.models_] == [numbers] * n_models
-    assert fitted.models_[0][1].in_features == 7 + 3 * 5
+    assert fitted.models_[0][1].in_features == 8 + 3 * 5
     fitted.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert loaded.encoder_.scales == fitted.encoder_.scales
@@ -372,7 +372,7 @@ def test_ranks_and_pieces_are_written_with_the_model(tmp_path: Path, n_models: i
 
 
 def test_a_batch_norm_module_keeps_its_statistics(tmp_path: Path) -> None:
-    module = twisted(7, 2)
+    module = twisted(8, 2)
     quick(module=module, epochs=2).fit(X, Y).save(tmp_path / "model")
     loaded = load(tmp_path / "model", module=module)
     assert int(loaded.models_[0][1].num_batches_tracked) > 0

@@ -179,7 +179,8 @@ def propose_fixed(source: str, label: str | None) -> list[str]:
     path = Path(source)
     if source in _LOADERS or not path.is_file() or not is_table(path) or source in _find_plugins():
         return []
-    names = name_apart(read_header(path)) if is_csv(path) else [str(name) for name in read_table(path).columns]
+    read = read_header(path) if is_csv(path) else [str(name) for name in read_table(path).columns]
+    names = name_apart([name or f"Unnamed: {i}" for i, name in enumerate(read)])  # as pandas calls them
     hinted = [name for name in names if find_hint(name) is not None]
     return [name for name in hinted if name != (label or names[-1])]
 

@@ -87,7 +87,7 @@ def remark_fixed(name: str) -> Finding | None:
     if hint is None:
         return None
     seen = f"{hint.concept}, by its name: {hint.reason}"
-    return Finding("fixed", name, seen, "advice may change it", "hold it fixed (proposed)")
+    return Finding("fixed", name, seen, "`train` holds it fixed, Python does not", "declare it as fixed (proposed)")
 
 
 def remark_blanks(facts: Facts, column: Column) -> tuple[Column, Finding | None]:
