@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import h11
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -120,6 +121,23 @@ def test_the_work_for_an_asker_who_has_gone_is_stopped() -> None:
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [(b"host", b"localhost:8000")]}
     run(Guard(endless, limits=PATIENT, counters=counters)(scope, receive, send))
     assert events == ["started", "stopped"]
+    assert 'status="499"} 1' in counters.render()
+
+
+def test_a_client_that_breaks_the_protocol_before_it_is_answered_counts_as_gone() -> None:
+    counters = Counters()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        raise h11.LocalProtocolError("the state of this connection is ERROR")
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    run(Guard(answer, limits=PATIENT, counters=counters)(scope, receive, send))
     assert 'status="499"} 1' in counters.render()
 
 

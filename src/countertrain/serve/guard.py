@@ -9,6 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from time import perf_counter
 from typing import Any
 
+import h11
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -182,7 +183,10 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status, self._started = message["status"], True
             message["headers"] = [*message.get("headers", []), *self._headers]
-        await self._send(message)
+        try:
+            await self._send(message)
+        except h11.ProtocolError:  # the client has broken the protocol meanwhile, and can be told nothing any more
+            raise _GoneError from None
 
     async def refuse(self, status: int, detail: str, more: Mapping[str, str] | None = None) -> None:
         """Answer with one sentence, if nothing has been answered yet."""
