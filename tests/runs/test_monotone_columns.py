@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from countertrain.estimator import CounterfactualClassifier, load
 from countertrain.report.monotonicity import measure_slopes
+from countertrain.runs.monotone import build_monotone
 from countertrain.runs.settings import Settings, SettingsError
 from countertrain.tables.schema import Schema, SchemaError
 from loans import Net, loans, quick
@@ -133,6 +134,17 @@ def test_all_that_is_wrong_is_said_at_once_before_training() -> None:
         Schema.infer(X).with_columns(job={"monotone": "-"})
     with pytest.raises(ValueError, match="activations that never fall"):
         quick(monotone={"income": "+"}, module=Net, **FAST).fit(X, Y)
+
+
+def test_that_a_number_is_missing_may_help_or_hurt() -> None:
+    model = quick(monotone={"debt": "-"}, **FAST, epochs=0).fit(X, Y)
+    place = model.encoder_.features.index("debt")
+    assert model.encoder_.indicators == (place + 1,)
+    monotone = build_monotone(model.settings_, model.run_.data, model.models_[0])
+    assert monotone is not None
+    first = monotone.signs["1.weight"]
+    assert first[:, place].abs().min() == 1
+    assert first[:, place + 1].abs().max() == 0
 
 
 def test_of_several_classes_the_wanted_one_rises() -> None:
