@@ -39,7 +39,8 @@ def test_a_table_with_missing_values_is_trained_tuned_and_swept_and_the_choice_g
     settings = Settings.resolve(str(table), shared)
     assert settings.profile == "table"
     run = train(settings, tmp_path / "run")
-    assert run.data.features == ("age", "income", "job=clerk", "job=none", "job=smith", "member", "debt")
+    jobs = ("job=clerk", "job=none", "job=smith")
+    assert run.data.features == ("age", "income", *jobs, "member", "debt", "debt=missing")
     assert read_run(tmp_path / "run").settings == settings
     (answer,) = attempt(Job((settings,), 2, 10), lambda share: None)  # type: ignore[misc]
     assert answer.outcomes["failure"] is None
