@@ -16,9 +16,11 @@ import os
 import py_compile
 import random
 import shutil
+import signal
 import sys
 import time
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +30,11 @@ __all__ = ["Mutant", "draw_mutants", "plant", "read_mutants"]
 
 ROOT = Path(__file__).parent.parent
 _HEAVY = (
-    "torch", "pandas", "sklearn.ensemble", "sklearn.linear_model", "scipy.optimize", "scipy.stats", "hypothesis",
-    "hypothesis.extra.numpy", "pytest", "safetensors.torch", "pydantic", "typer", "rich.progress", "tomli_w", "optuna",
+    "torch", "pandas", "sklearn.ensemble", "sklearn.linear_model", "scipy.optimize", "scipy.stats", "pytest",
+    "safetensors.torch", "pydantic", "typer", "rich.progress", "tomli_w", "optuna",
     "matplotlib.figure", "captum.attr", "jinja2", "torch.func",
-)  # fmt: skip
+)  # fmt: skip  # nothing that is a plug-in of pytest, which must see it imported
+_PASSED, _FAILED = 0, 1  # as pytest says it; anything else proves nothing
 _PATIENCE = 900.0  # seconds, after which a mutant that hangs counts as noticed
 _ROOMS = {
     "search": ["tests/search"],
@@ -145,11 +148,10 @@ _CHANGES: tuple[tuple[Change, str], ...] = (
 )
 
 
-def notice(mutants: Sequence[Mutant], say: Callable[[str], None]) -> dict[str, bool]:
+def notice(mutants: Sequence[Mutant]) -> Iterator[tuple[str, bool]]:
     """Plant one after the other in a copy, and run its tests; whether any test noticed."""
     for name in _HEAVY:
         importlib.import_module(name)
-    noticed = {}
     with TemporaryDirectory() as folder:
         root = Path(folder)
         for name in ("src", "tests", "reproduction", "benchmarks"):
@@ -162,10 +164,11 @@ def notice(mutants: Sequence[Mutant], say: Callable[[str], None]) -> dict[str, b
             before, started = plant(mutant, root), time.monotonic()
             code = _test_apart(root, mutant.tests)
             (root / "src" / "countertrain" / mutant.file).write_text(before, encoding="utf-8")
-            noticed[mutant.name] = code not in (0, 5)  # passed, or nothing collected
-            mark = "noticed" if noticed[mutant.name] else "SURVIVED"
-            say(f"{mark} (exit {code}, {time.monotonic() - started:.0f} s): {mutant.name}")
-    return noticed
+            if code not in (_PASSED, _FAILED, -signal.SIGKILL):
+                raise RuntimeError(f"{mutant.name}: the tests could not be run (exit {code}): {mutant.tests}")
+            mark = "SURVIVED" if code == _PASSED else "noticed"
+            print(f"{mark} after {time.monotonic() - started:.0f} s: {mutant.name}", flush=True)  # noqa: T201
+            yield mutant.name, code != _PASSED
 
 
 def _test_apart(root: Path, tests: Sequence[str]) -> int:
@@ -176,20 +179,21 @@ def _test_apart(root: Path, tests: Sequence[str]) -> int:
         try:
             os.chdir(root)
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            for stream in (1, 2):
-                os.dup2(nowhere, stream)
+            os.dup2(nowhere, 1)
             sys.path[:0] = [str(root / "src"), str(root), str(root / "tests")]
             sys.dont_write_bytecode = True
             os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root), str(root / "tests")])
             import pytest
 
             code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        except BaseException:  # it must not reach what the parent does after the fork
+            traceback.print_exc()
         finally:
             os._exit(code)
     deadline = time.monotonic() + _PATIENCE
     while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
-            os.kill(pid, 9)
+            os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     return os.waitstatus_to_exitcode(ended[1])
 
@@ -205,15 +209,15 @@ def main() -> None:
     mutants = read_mutants() if asked.random is None else draw_mutants(asked.random, asked.seed)
     if asked.only is not None:
         mutants = [mutant for mutant in mutants if asked.only in mutant.name]
-    noticed = notice(mutants, lambda text: print(text, flush=True))  # noqa: T201
-    survived = [name for name, caught in noticed.items() if not caught]
-    print(f"{len(noticed) - len(survived)} of {len(noticed)} mutants were noticed")  # noqa: T201
-    if asked.only is None:
-        record = json.loads(asked.out.read_text()) if asked.out.exists() else {}
-        part = "list" if asked.random is None else "random"
-        record[part] = {"mutants": len(noticed), "noticed": len(noticed) - len(survived), "survived": survived}
+    part = "list" if asked.random is None else "random"
+    record = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    record[part] = record.get(part, {}) if asked.only is not None else {}
+    for name, caught in notice(mutants):  # written down one by one, since all of them take a while
+        record[part][name] = caught
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         asked.out.write_text(json.dumps(record, indent=1) + "\n")
+    survived = [name for name, caught in record[part].items() if not caught]
+    print(f"{len(record[part]) - len(survived)} of {len(record[part])} mutants were noticed")  # noqa: T201
     sys.exit(bool(survived) and asked.random is None)
 
 

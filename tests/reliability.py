@@ -28,8 +28,8 @@ def render(records: Path, page: Path) -> list[str]:
         "mutants": _tell_mutants(mutants),
     }
     for name, rows in tables.items():
-        if rows:
-            write_text(records / f"{name}.md", markdown(pd.DataFrame(rows)))
+        text = markdown(pd.DataFrame(rows)) if rows else "Not recorded yet; the command above does.\n"
+        write_text(records / f"{name}.md", text)
     return insert_tables(page, records)
 
 
@@ -94,7 +94,7 @@ def _tell_loaders(loaders: Mapping[str, Any], tables: Mapping[str, Any] | None) 
 def _tell_mutants(record: Mapping[str, Any]) -> list[dict[str, object]]:
     titles = {"list": "of the list (tests/mutants.toml)", "random": "drawn at random"}
     return [
-        {"deliberate bugs": title, "planted": record[part]["mutants"], "noticed": record[part]["noticed"]}
+        {"deliberate bugs": title, "planted": len(record[part]), "noticed": sum(record[part].values())}
         for part, title in titles.items()
         if part in record
     ]

@@ -1,0 +1,13 @@
+"""The page on reliability says what the records say."""
+
+import shutil
+from pathlib import Path
+
+from tests.reliability import PAGE, RECORDS, render
+
+
+def test_the_tables_of_the_page_are_those_of_the_records(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS, tmp_path / "records")
+    shutil.copy(PAGE, tmp_path / "page.md")
+    assert render(tmp_path / "records", tmp_path / "page.md") == ["kills", "moments", "limits", "loaders", "mutants"]
+    assert (tmp_path / "page.md").read_text() == PAGE.read_text()
