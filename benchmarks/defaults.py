@@ -16,6 +16,7 @@ from benchmarks.advice_tables import CHOOSING, Problem
 from benchmarks.advisers import judge_cell, network
 from benchmarks.cells import compute_cells, list_cells, read_records
 from benchmarks.defaults_page import average, compare_variants, write_out, write_section
+from benchmarks.teachers import Kinds
 from countertrain.cli.app import run
 from countertrain.cli.console import console, frame_table
 
@@ -44,6 +45,10 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "learning_rate 0.004": {"learning_rate": 4e-3},
     "patience 3": {"patience": 3},
     "patience 12 of 80 epochs": {"patience": 12, "epochs": 80},
+    "teacher of two kinds": {"teacher": Kinds()},
+    "teacher of two kinds by merit": {"teacher": Kinds(by_merit=True)},
+    "teacher of three kinds": {"teacher": Kinds(trees=True)},
+    "advloss 0.25": {"settings": {"terms": {"advloss": 0.25}}},
     "teacher sees mutable": {"settings": {"teacher_sees": "mutable"}},
 }
 """Parameters of the classifier, one change of the default each; what is not named is the default's.

@@ -221,7 +221,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             evidence=gather_evidence(settings, data),
             environment=describe_environment() | {"data": data.fingerprint},
         )
-        return self._adopt(replace(run, own_code=self._name_own_code(), estimator=self._remember(classes)))
+        run = replace(run.learn_taus(), own_code=self._name_own_code(), estimator=self._remember(classes))
+        return self._adopt(run)
 
     def resolve(self) -> Settings:
         """The settings of these parameters: what is given, then what `settings` say, then the profile `table`.
@@ -301,10 +302,10 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         Where nobody said what they want, it is the other one of two classes. Who is decided so already is told to
         change nothing.
 
-        Up to `options` ways are found per row. They make the classifier as sure as it is of most real people who have
-        that decision, or give it the probability `tau`. For this call, further columns may be held fixed and values
-        limited: `ranges={"income": (None, 50_000)}`; `against_evidence` lets columns go the way that the training rows
-        speak against.
+        Up to `options` ways are found per row. They make the classifier as sure as it takes for such advice to hold,
+        or give it the probability `tau`. For this call, further columns may be held fixed and values limited:
+        `ranges={"income": (None, 50_000)}`; `against_evidence` lets columns go the way that the training rows speak
+        against.
 
         Where no way is found, `existence` says whether that is proven; `prove=60` spends about a minute more on each
         person for whom it stays open, `prove=False` does not ask.

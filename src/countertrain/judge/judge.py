@@ -20,7 +20,7 @@ from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import find_class
 from countertrain.tables.scales import Ranks
 
-__all__ = ["CLASSIFIER", "TAUS", "Member", "Progress", "judge", "judge_adviser", "seat_panel", "stand"]
+__all__ = ["CLASSIFIER", "TAUS", "Member", "Progress", "decide_by", "judge", "judge_adviser", "seat_panel", "stand"]
 
 CLASSIFIER = "classifier"
 """What the classifier itself is called among the models that are compared."""
@@ -95,7 +95,7 @@ def judge_adviser(
     taus = sorted({*taus, default})
     progress(1, 2 + len(taus))
     said = {CLASSIFIER: adviser.compute_probabilities(rows), **{name: ask(rows) for name, ask in panel.items()}}
-    decided = {name: _decide(p, threshold) for name, p in said.items()}  # (n,) each; what was said is (n, K)
+    decided = {name: decide_by(p, threshold) for name, p in said.items()}  # (n,) each; what was said is (n, K)
     real, refused = y == wanted, decided[CLASSIFIER] != wanted  # (n,)
     refused = np.flatnonzero(refused if among is None else refused & among)
     if not len(refused) or not real.any():
@@ -159,7 +159,7 @@ def stand(
     """What the panel makes of told rows, of people who were at rows `origin`; so many had asked."""
     x, start = encoder.encode(told), encoder.encode(origin)
     costs = AnswerGrid.of(encoder).costs(torch.from_numpy(x), torch.from_numpy(start))
-    yes = {name: _decide(ask(told), threshold) == wanted for name, ask in panel.items()} if len(told) else {}
+    yes = {name: decide_by(ask(told), threshold) == wanted for name, ask in panel.items()} if len(told) else {}
     typical = crowd.measure(x) if crowd is not None and len(told) else {}
     return Standing(
         tau=tau,
@@ -174,7 +174,7 @@ def stand(
     )
 
 
-def _decide(probability: NDArray[np.float64], threshold: Threshold | None) -> NDArray[np.int64]:
+def decide_by(probability: NDArray[np.float64], threshold: Threshold | None) -> NDArray[np.int64]:
     """The class number of each row, (n,), by the probabilities (n, K) that a model gives."""
     if threshold is None:
         return np.asarray(probability.argmax(1))

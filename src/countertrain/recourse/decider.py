@@ -38,6 +38,8 @@ class Decider:
     """The probability from which one of two classes is decided for; None: the likeliest class is."""
     evidence: Evidence | None = None
     """What the training rows say of each column, against which nobody is advised to go; None: anybody may be."""
+    taus: Mapping[int, float] = field(default_factory=dict)
+    """By class number, how sure of it advice is to make the models, where that was learnt from people held out."""
     id: str | None = None
     """Of the folder of the models, made of its content; None before it was written."""
     about: Mapping[str, Any] = field(default_factory=dict)

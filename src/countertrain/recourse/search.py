@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from countertrain.recourse.answer import OptionTable, Recourse
+from countertrain.recourse.attempt import Attempt
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU, TAU_RANGE, TAU_SHARE
 from countertrain.recourse.ladder import Ladder
@@ -55,8 +56,8 @@ def explain(
     Left out, it is the class that people were said to want in training; where nobody said, the other one of two.
 
     Up to `options` ways are found per row. `immutable` and `ranges` restrict columns for this call, beyond what the
-    schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it is of most
-    real people who have that decision. `n_steps` is the most that each of two gradient searches may take to get there.
+    schema says. A counterfactual is to have probability `tau`; left out, the model is to be as sure as it takes for
+    such advice to hold. `n_steps` is the most that each of two gradient searches may take to get there.
     With `sparse`, every change that is not needed is undone. With `against_evidence`, a column may also go the way that
     the training rows speak against. Where nothing is found, `Explanation.existence` says if anything exists: `prove=60`
     spends about a minute more on each person for whom that stays open, False does not ask. `seed` draws the real rows
@@ -195,14 +196,24 @@ class RecourseSearch:
         ends = accumulate((len(request.frame) for request in requests), initial=0)
         return [found[a:b] for a, b in pairwise(ends)]
 
-    def default_tau(self, target: Tensor) -> float:
-        """How sure advice is to make the model, for people who all want the same class: as of most who have it.
+    @torch.no_grad()
+    def advise(self, request: Request, tau: float) -> Attempt:
+        """What is recommended to people who are refused, encoded, and no more said of it."""
+        decider, reach = self.decider, self.keep_unknown(request.frame, request.reach)
+        ladder = Ladder(decider.model, self.grid, self.reference, tau, N_STEPS, True, threshold=decider.threshold)
+        return ladder.climb(reach, request.target)
 
+    def default_tau(self, target: Tensor) -> float:
+        """How sure advice is to make the model, for people who all want the same class.
+
+        As sure as it takes for advice to hold, where that was learnt in training; else as of most who have that class.
         Its limits move with the threshold, so that advice is as far above it as it would be above one half.
         """
         if not len(target):
             return TAU
         k, threshold = int(target[0]), self.decider.threshold
+        if k in self.decider.taus:
+            return self.decider.taus[k]
         usual, low, high = (
             p if threshold is None else threshold.shift(p, k) for p in (TAU, TAU_RANGE[0], TAU_RANGE[1])
         )

@@ -48,6 +48,8 @@ class About(BaseModel):
     """The probability that the wanted class needs, as a number, however it was chosen."""
     evidence: list[list[dict[str, Any]]] | None = None
     """By class and column, what the training rows say, against which nobody is advised to go."""
+    taus: dict[int, float] = {}
+    """By class number, how sure of it advice is to make the models, where that was learnt."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -64,6 +66,7 @@ class About(BaseModel):
             environment=dict(run.environment),
             threshold=None if run.threshold is None else run.threshold.at,
             evidence=None if run.evidence is None else run.evidence.to_list(),
+            taus=dict(run.taus),
         )
 
     @classmethod

@@ -133,6 +133,7 @@ def read_run(path: Path, *, module: Module | None = None) -> Run:
         estimator=None if about.estimator is None else about.estimator.model_dump(),
         threshold=make_threshold(settings, data, about.threshold),
         evidence=None if about.evidence is None else Evidence.from_list(about.evidence),
+        taus=about.taus,
         environment=about.environment,
         folder=path,
         id=_identify(checksums),

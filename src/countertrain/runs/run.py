@@ -1,7 +1,7 @@
 """Whatever was trained, by the command, in Python, in a tuning: one value that everything else reads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -52,6 +52,8 @@ class Run:
     """The probability from which the class that people want is decided for, where one is set."""
     evidence: Evidence | None = None
     """What the training rows say of each column; None where nobody was to keep to it."""
+    taus: Mapping[int, float] = field(default_factory=dict)
+    """By class number, how sure of it advice is to make the models, where that was learnt from people held out."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Versions and machine of the training, and the fingerprint of its data."""
     folder: Path | None = None
@@ -82,10 +84,17 @@ class Run:
             settings,
             threshold=self.threshold,
             evidence=self._weigh_evidence(),
+            taus=self.taus,
             id=self.id,
             about=about,
         )
         return decider.want(self.settings.target)
+
+    def learn_taus(self) -> Self:
+        """The run with how sure its advice must be to hold, where its validation rows may be looked at for that."""
+        from countertrain.judge.colleagues import choose_taus  # late: it draws in all of the search
+
+        return replace(self, taus=choose_taus(self.decider)) if self.settings.calibrate else self
 
     def _weigh_evidence(self) -> Evidence | None:
         """What advice is to keep to, of what the training rows say."""

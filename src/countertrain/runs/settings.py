@@ -159,7 +159,11 @@ class Settings(BaseModel):
         0.1, gt=0, lt=1, description="rows to hold out for early stopping, where the data have no validation rows"
     )
     patience: int = Field(10, ge=1, description="epochs without a lower loss after which early stopping stops")
-    calibrate: bool = Field(False, description="scale the logits by validation rows, so that probabilities are honest")
+    calibrate: bool = Field(
+        False,
+        description="scale the logits by validation rows, so that probabilities are honest, and learn by "
+        "advice to them how sure it must be",
+    )
     burn_in: float = Field(0.0, ge=0, le=1, description="share of epochs without search")
     n_ce: int | None = Field(None, ge=1, description="n_CE, counterfactuals per epoch; 1000 or all rows if left out")
     n_neighbours: int = Field(

@@ -217,7 +217,7 @@ def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
         threshold=threshold,
         evidence=evidence,
         environment=environment,
-    )
+    ).learn_taus()
     if how.ranks.first:
         write_run(run, done, rows=False)
         for leftover in work.glob("checkpoint*.safetensors"):
