@@ -5,7 +5,8 @@ __all__ = ["N_STEPS", "OPTIONS", "PEOPLE", "TAU", "TAU_RANGE", "TAU_SHARE"]
 OPTIONS = 1
 """Ways to another decision, per person."""
 TAU_SHARE = 0.75
-"""Advice is to make the model surer of the wanted decision than it is of this share of the real people who have it."""
+"""Where nothing was learnt from people held out, advice is to make the model surer of the wanted decision than it is of
+this share of the real people who have it."""
 TAU_RANGE = (0.6, 0.9)
 """But of no less and no more than that."""
 TAU = 0.75
