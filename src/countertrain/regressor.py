@@ -169,6 +169,7 @@ class CounterfactualRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             reference=reference,
             held_out=held_out,
             evidence=evidence,
+            taus={},  # learnt for bins, if at all
             target=name,
         )
 
