@@ -54,7 +54,7 @@ class Proposal:
         lines = [f"[[columns]]{f'  # {_comment(about)}' if about else ''}"]
         for key, value in column.model_dump(exclude_none=True).items():
             default = type(column).model_fields[key].get_default()
-            if key in _KEYS or value != default:
+            if key in _KEYS or repr(value) != repr(default):  # 0 and 1 are not false and true to a reader, or a rule
                 comment = f"  # {_comment(reasons[key])}" if key in reasons else ""
                 lines.append(f"{key} = {_write(value)}{comment}")
         return lines
