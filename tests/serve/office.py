@@ -54,7 +54,9 @@ def classifier(objective: str = "ct", n_classes: int = 2) -> CounterfactualClass
     """A fitted classifier; with three classes there is also "maybe"."""
     frame = applications()
     schema = Schema.infer(frame, immutable=["age"], increase=["grade"]).with_columns(
-        age={"unit": "years", "lower": 18, "upper": 100}, **{"credit income": {"unit": "EUR"}}
+        age={"unit": "years", "lower": 18, "upper": 100},
+        job={"unseen": "refuse"},
+        **{"credit income": {"unit": "EUR"}},
     )
     bins = [0.0] if n_classes == 2 else [-0.5, 0.7]
     y = np.array(["refused", "granted"] if n_classes == 2 else ["refused", "maybe", "granted"])

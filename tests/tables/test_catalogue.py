@@ -23,7 +23,7 @@ def table() -> Dataset:
         columns=(
             Numeric(name="age", lower=-9, upper=9),
             Numeric(name="income", lower=-9, upper=9),
-            Categorical(name="job", levels=("none", "clerk", "smith"), rare=("smith",)),
+            Categorical(name="job", levels=("none", "clerk", "smith"), rare=("smith",), unseen="refuse"),
         )
     )
     return Dataset(

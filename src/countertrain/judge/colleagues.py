@@ -16,7 +16,8 @@ _TAUS = (0.7, 0.8, 0.9)
 _SUREST = 0.95  # where none of these is enough
 _HOLDS = 0.9  # share of the advice that all colleagues are to accept
 _FEWEST, _PEOPLE = 30, 60  # held out and refused, who are advised for it
-_MOST_ROWS, _MOST_NUMBERS = 10_000, 2**21  # that a colleague is fitted to
+_WIDEST = 300  # features; advice to wider rows takes too long, and too much memory, to be tried in passing
+_MOST_ROWS, _MOST_NUMBERS = 10_000, 2**20  # that a colleague is fitted to
 
 
 def make_colleagues() -> dict[str, Any]:
@@ -34,9 +35,9 @@ def choose_taus(decider: Decider) -> dict[int, float]:
     """By the number of a class that people may want: the least probability with which most advice towards it holds.
 
     Advice to people who were held out is shown to colleagues, who are fitted to the training rows. A class of which too
-    few are refused, or too many classes of which nobody says which one is wanted, are left out.
+    few are refused, or too many classes of which nobody says which one is wanted, are left out; so are wide tables.
     """
-    if decider.reference is None or decider.held_out is None:
+    if decider.reference is None or decider.held_out is None or len(decider.encoder.features) > _WIDEST:
         return {}
     stream = torch.Generator().manual_seed(0)
     x = decider.held_out[0]
