@@ -260,7 +260,7 @@ def test_the_audit_of_several_workers_is_one_whole_chain(
     with pytest.raises(SystemExit) as end:
         cli.main(["audit", str(folders / "audit.jsonl"), "--key-env", "KEY"])
     assert end.value.code == 0
-    assert "is as it was written: 12 entries" in capsys.readouterr().out
+    assert "is as it was written: 13 entries" in capsys.readouterr().out
     assert "21000" not in (folders / "audit.jsonl").read_text()
 
 
