@@ -150,7 +150,9 @@ def scale_from_dict(saved: dict[str, Any]) -> Scale:
 def _interpolate(x: Floats, at: Floats, to: Floats) -> Floats:
     """Piecewise linear through the knots, on along the first and last piece."""
     place = (np.searchsorted(at, x) - 1).clip(0, len(at) - 2)
-    slope = np.diff(to) / np.diff(at)
+    slope = np.diff(to) / np.maximum(
+        np.diff(at), 1e-290
+    )  # of knots that are nearly one, no slope is beyond all numbers
     return np.asarray(to[place] + (x - at[place]) * slope[place])
 
 
