@@ -21,9 +21,6 @@ from countertrain.tables.schema import Numeric, Schema
 Floats = NDArray[np.float64]
 
 
-REAL = st.integers(-(10**15), 10**15).map(lambda n: n / 1e6)
-
-
 def draw(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
@@ -86,14 +83,13 @@ def test_more_is_more_everywhere_and_by_a_line_beyond_the_ends(kind: str) -> Non
         assert abs(slope[0]) > 1e-9
 
 
-# told numbers have steps: those that differ by less than a millionth are one number to everybody
-@given(st.lists(REAL, min_size=2, max_size=200), st.lists(REAL.map(lambda x: 2 * x), min_size=2))
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=200), st.lists(st.floats(-2e9, 2e9), min_size=2))
 def test_whatever_the_rows_are_scores_increase_and_lead_back(numbers: list[float], others: list[float]) -> None:
     scale = Ranks.fit(np.array(numbers))
     values = np.unique(others)
     scores = scale.encode(values)
     assert np.isfinite(scores).all()
-    assert (np.diff(scores) >= -1e-15).all()  # but for rounding at a knot
+    assert (np.diff(scores) >= 0).all()
     found = scale.decode(scores)
     units = np.abs(scale.decode(scores + 1e-3) - scale.decode(scores - 1e-3)) / 2e-3  # of people's, per score
     assert (np.abs(found - values) <= 1e-9 * (np.abs(values) + units * (1 + np.abs(scores))) + 1e-9).all()

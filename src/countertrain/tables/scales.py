@@ -19,6 +19,7 @@ _TAILS = np.array([0.002, 0.005, 0.01, 0.99, 0.995, 0.998])  # more of them wher
 _END = 1e-3  # the place of the lowest value; that of the highest is as near to 1
 _SPIKE = 1 / 128  # of the rows: a value that as many share is a knot, too
 _COMMON, _WIDE = 0.05, 0.3  # of the rows, and in scores: beside a value that as many share, a piece so wide is a gap
+_LEAST = 1e-100  # numbers that differ by less are one: no slope is then beyond all numbers
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Standard:
         """By mean and sample standard deviation; a column that never changes has scale 1."""
         centre = float(numbers.mean())
         spread = float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
-        return cls(centre, spread if spread > 1e-12 * abs(centre) else 1.0)
+        return cls(centre, spread if spread > max(_LEAST, 1e-12 * abs(centre)) else 1.0)
 
     def encode(self, numbers: Floats) -> Floats:
         """What a model sees."""
@@ -102,7 +103,8 @@ class Ranks:
         inner = (place > _END) & (place < 1 - _END)  # in a large table, values beside the ends may not be
         inner[[0, -1]] = True
         distinct, scores, share = distinct[inner], ndtri(place[inner]), share[inner]
-        apart = np.concatenate([[True], (np.diff(scores) > 1e-9) & (np.diff(distinct) > 1e-9 * np.abs(distinct[1:]))])
+        told_apart = np.maximum(1e-9 * np.abs(distinct[1:]), _LEAST)
+        apart = np.concatenate([[True], (np.diff(scores) > 1e-9) & (np.diff(distinct) > told_apart)])
         distinct, scores, common = distinct[apart], scores[apart], share[apart] > _COMMON
         if len(scores) < 2:
             return Standard.fit(numbers)
@@ -150,10 +152,10 @@ def scale_from_dict(saved: dict[str, Any]) -> Scale:
 def _interpolate(x: Floats, at: Floats, to: Floats) -> Floats:
     """Piecewise linear through the knots, on along the first and last piece."""
     place = (np.searchsorted(at, x) - 1).clip(0, len(at) - 2)
-    slope = np.diff(to) / np.maximum(
-        np.diff(at), 1e-290
-    )  # of knots that are nearly one, no slope is beyond all numbers
-    return np.asarray(to[place] + (x - at[place]) * slope[place])
+    slope = np.diff(to) / np.diff(at)
+    there = to[place] + (x - at[place]) * slope[place]
+    rounded = np.minimum(there, to[place + 1])  # no number passes the next knot by rounding
+    return np.asarray(np.where(x <= at[-1], rounded, there))
 
 
 @dataclass(frozen=True, eq=False)
