@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Self
 
 import numpy as np
@@ -55,8 +55,8 @@ class Parts:
 
     def count(self) -> Tensor:
         """(m, C), how many values of each table column can be told; 0 where a part holds nothing."""
-        first, last = self._find_multiples()
-        n = (last - first + 1).clamp(min=0) + self._hold_own(first, last)  # (m, D)
+        first, last = self._multiples
+        n = (last - first + 1).clamp(min=0) + self._holds_own  # (m, D)
         truth = ~self.grid.number
         n[:, truth] = ((self.high - self.low) > 0.5).double()[:, truth] + 1
         n[:, self.grid.indicator] -= 1  # a number that may be missing has one more state
@@ -69,8 +69,8 @@ class Parts:
         """All rows (k, D) of a part that can be told."""
         groups = {group.start: group for group in self.groups}
         inside = {d for group in groups.values() for d in range(group.start + 1, group.stop)}
-        first, last = self._find_multiples()
-        own, holds_own = self.reach.origin[self.owner[part]], self._hold_own(first, last)[part]
+        first, last = self._multiples
+        own, holds_own = self.reach.origin[self.owner[part]], self._holds_own[part]
         ends = list(zip(first[part].tolist(), last[part].tolist(), strict=True))
         blocks: list[Tensor] = []  # (values, features) of each column
         for d in range(self.low.shape[1]):
@@ -92,7 +92,7 @@ class Parts:
 
     def list_values(self, part: int, number: int, most: int) -> Tensor | None:
         """The values (k,) of a number in a part that are told to people, those in gaps left out; None beyond `most`."""
-        first, last = (int(each[part, number]) for each in self._find_multiples())
+        first, last = (int(each[part, number]) for each in self._multiples)
         if last - first >= most:
             return None
         values = self._encode_multiples(first + torch.arange(max(0, last - first + 1), dtype=torch.float64), number)
@@ -126,9 +126,8 @@ class Parts:
 
     def _tighten(self) -> Self:
         """With the ends of numbers at the lowest and highest values that can be told."""
-        first, last = self._find_multiples()
-        any_left, own = first <= last, self.reach.origin[self.owner]
-        holds_own = self._hold_own(first, last)
+        first, last = self._multiples
+        any_left, own, holds_own = first <= last, self.reach.origin[self.owner], self._holds_own
         low, high = (self.grid.scales.encode(end * self.grid.step) for end in (first, last))
         low, high = low.masked_fill(~any_left, torch.inf), high.masked_fill(~any_left, -torch.inf)
         low = torch.minimum(low, own.masked_fill(~holds_own, torch.inf))
@@ -137,16 +136,18 @@ class Parts:
         number = self.grid.number & ~empty
         return replace(self, low=torch.where(number, low, self.low), high=torch.where(number, high, self.high))
 
-    def _find_multiples(self) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _multiples(self) -> tuple[Tensor, Tensor]:
         """The first and the last multiple (m, D) of each number's step within a part and within reach."""
         low = torch.maximum(self.low, self.reach.low[self.owner])
         high = torch.minimum(self.high, self.reach.high[self.owner])
         first, last = (self.grid.scales.decode(end) / self.grid.step for end in (low, high))
         return (first - _ROUNDING * (1 + first.abs())).ceil(), (last + _ROUNDING * (1 + last.abs())).floor()
 
-    def _hold_own(self, first: Tensor, last: Tensor) -> Tensor:
+    @cached_property
+    def _holds_own(self) -> Tensor:
         """(m, D), whether the person's own value is in a part and none of its multiples."""
-        own = self.reach.origin[self.owner]
+        (first, last), own = self._multiples, self.reach.origin[self.owner]
         multiple = self.grid.scales.decode(own) / self.grid.step
         near = (multiple - multiple.round()).abs() <= _ROUNDING * (1 + multiple.abs())
         listed = near & (first <= multiple.round()) & (multiple.round() <= last)

@@ -26,6 +26,7 @@ _MOST_ASKED = 200  # people, for whom more is done than to look at their reach a
 _LEAF = 128  # rows of a part that are decided on one by one
 _EVERY_ROW = 100_000  # the same for a model of which nothing is known but its decisions
 _AT_ONCE = 128  # parts bounded together
+_ROWS_AT_ONCE = 16_384  # of small parts decided on together
 _SURE = 1e-7  # by which a score must miss 0: more than rounding in double precision makes of it
 
 
@@ -131,15 +132,17 @@ class _Search:
         size = parts.count().prod(1)
         small = size <= (_LEAF if bounds is not None else _EVERY_ROW)
         unanswered = [] if bounds is not None else parts.owner[~small].tolist()
-        for i in (small & (size > 0)).nonzero()[:, 0].tolist():
-            owner = parts.owner[i]
-            if self.witness.valid[owner]:
+        few = (small & (size > 0)).nonzero()[:, 0]
+        for some in _split_by_rows(few, size[few]):
+            asked = some[~self.witness.valid[parts.owner[some]]]
+            if not len(asked):
                 continue
-            rows = parts.enumerate(i)
-            valid = self.ladder.judge(rows, torch.full((len(rows),), self.target)).valid
-            self.try_rows(owner.expand(int(valid.sum())), rows[valid])
-            if valid.any() and not self.witness.valid[owner]:
-                unanswered.append(int(owner))
+            rows = [parts.enumerate(i) for i in asked.tolist()]
+            x, owner = torch.cat(rows), parts.owner[asked].repeat_interleave(torch.tensor([*map(len, rows)]))
+            valid = self.ladder.judge(x, torch.full((len(x),), self.target)).valid
+            self.try_rows(owner[valid], x[valid])
+            decided = owner[valid].unique()
+            unanswered += decided[~self.witness.valid[decided]].tolist()
         return parts[~small], torch.tensor(unanswered, dtype=torch.int64)
 
     def _divide(self, parts: Parts, bounds: Bounds) -> Parts:
@@ -161,6 +164,12 @@ class _Search:
         for i in owner[tried.valid].unique().tolist():
             best = cost.masked_fill(owner != i, torch.inf).argmin().unsqueeze(0)
             self.witness = self.witness.put(torch.tensor([i]), tried[best])
+
+
+def _split_by_rows(parts: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+    """Parts (m,) of so many rows each, in their order, in lots that are decided on together."""
+    lots = (size.cumsum(0) / _ROWS_AT_ONCE).floor().unique_consecutive(return_counts=True)[1]
+    return parts.split(lots.tolist()) if len(parts) else ()
 
 
 def name_existence(valid: Tensor, none: Tensor) -> NDArray[np.object_]:
