@@ -254,6 +254,8 @@ class FeatureScales:
         place = _find_pieces(at, rows)
         slope = slopes.gather(1, place)
         there = to.gather(1, place) + (rows - at.gather(1, place)) * slope
+        rounded = torch.minimum(there, to.gather(1, place + 1))  # no number passes the next knot by rounding
+        there = torch.where(rows <= at[:, -1:], rounded, there)
         return there.T.reshape(mine.shape), slope.T.reshape(mine.shape)
 
 
