@@ -171,6 +171,16 @@ def notice(mutants: Sequence[Mutant]) -> Iterator[tuple[str, bool]]:
             yield mutant.name, code != _PASSED
 
 
+class _InAHurry:
+    """A plug-in of pytest: that a property is broken is enough, and nobody waits for the smallest example."""
+
+    def pytest_configure(self) -> None:
+        from hypothesis import Phase, settings
+
+        settings.register_profile("in a hurry", parent=settings(), phases=[Phase.explicit, Phase.generate])
+        settings.load_profile("in a hurry")
+
+
 def _test_apart(root: Path, tests: Sequence[str]) -> int:
     """The exit code of pytest in a forked process."""
     pid = os.fork()
@@ -185,7 +195,7 @@ def _test_apart(root: Path, tests: Sequence[str]) -> int:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root), str(root / "tests")])
             import pytest
 
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=[_InAHurry()]))
         except BaseException:  # it must not reach what the parent does after the fork
             traceback.print_exc()
         finally:
@@ -204,6 +214,7 @@ def main() -> None:
     parser.add_argument("--random", type=int, metavar="N", help="draw N of them instead of taking those of the list")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="those of the list whose names have this text")
+    parser.add_argument("--resume", action="store_true", help="leave out those that were noticed by the record")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "reliability" / "mutants.json")
     asked = parser.parse_args()
     mutants = read_mutants() if asked.random is None else draw_mutants(asked.random, asked.seed)
@@ -211,7 +222,9 @@ def main() -> None:
         mutants = [mutant for mutant in mutants if asked.only in mutant.name]
     part = "list" if asked.random is None else "random"
     record = json.loads(asked.out.read_text()) if asked.out.exists() else {}
-    record[part] = record.get(part, {}) if asked.only is not None else {}
+    record[part] = record.get(part, {}) if asked.only is not None or asked.resume else {}
+    if asked.resume:
+        mutants = [mutant for mutant in mutants if not record[part].get(mutant.name)]
     for name, caught in notice(mutants):  # written down one by one, since all of them take a while
         record[part][name] = caught
         asked.out.parent.mkdir(parents=True, exist_ok=True)

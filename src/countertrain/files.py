@@ -1,5 +1,6 @@
 """Files and folders written whole or not at all, tensors without pickle, and one writer at a time per folder."""
 
+import errno
 import hashlib
 import itertools
 import json
@@ -28,6 +29,7 @@ __all__ = [
     "CheckpointError",
     "InUseError",
     "Writer",
+    "check_writable",
     "in_use",
     "is_left_over",
     "locked",
@@ -76,6 +78,18 @@ def new_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         if handle >= 0:
             os.close(handle)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written once the work for it is done; nothing of the attempt is left."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with suppress(_EnoughError), new_file(path):
+        raise _EnoughError
+
+
+class _EnoughError(Exception):
+    """A file could be begun, and that was all there was to know."""
 
 
 def _reserve(path: Path) -> tuple[Path, int]:

@@ -1,12 +1,14 @@
 """From a CSV file to models, recourse and a report in people's units, by the commands that people type."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import countertrain.runs.run
 from countertrain.cli import main
 from countertrain.estimator import CounterfactualClassifier
 from countertrain.models.deciding import logits_of
@@ -123,6 +125,16 @@ def test_advice_can_be_asked_for_by_how_certainly_it_holds(folder: Path, capsys:
         assert said in capsys.readouterr().err
 
 
+def test_records_that_cannot_be_written_are_refused_before_the_work(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "m", tmp_path / "m")
+    (tmp_path / "m" / "records.csv").mkdir()
+    monkeypatch.setattr(countertrain.runs.run, "measure", lambda *args, **named: pytest.fail("it began all the same"))
+    assert run("evaluate", tmp_path / "m") == 2
+    assert "records.csv" in capsys.readouterr().err
+
+
 def test_the_report_is_one_page(folder: Path, tmp_path: Path) -> None:
     assert run("report", folder / "m", "--groups", "job", "--target", "granted", "--out", tmp_path / "r.html") == 0
     text = (tmp_path / "r.html").read_text()
@@ -190,6 +202,11 @@ def test_what_to_do_next_names_the_decisions_that_people_may_want(
         ),
         (["serve", "{}/m", "--token-env", "NO_SUCH_TOKEN"], "NO_SUCH_TOKEN, which is not set"),
         (["serve", "{}/m", "--host", "0.0.0.0"], "token"),
+        (["serve", "{}/m", "--people", "k-anonymous"], "--people k-anonymous and --identifying, the columns by which"),
+        (["serve", "{}/m", "--people", "k-anonymous", "--identifying", "age", "--k", "1"], "--k must be at least 2"),
+        (["explain", "{}/m", "--target", "granted", "--out", "{}/nowhere/r.csv"], "nowhere/r.csv"),
+        (["judge", "{}/m", "--target", "granted", "--out", "{}"], "s a directory"),
+        (["report", "{}/m", "--target", "granted", "--out", "{}/loans.csv/r.html"], "loans.csv"),
         (
             ["serve", "{}"],
             "holds no trained model: it has no checksums.json; give one that `save` or `countertrain train` wrote",

@@ -179,6 +179,10 @@ def test_no_row_of_a_part_exceeds_its_ceiling(network: dict[str, Any], width: fl
     shares = torch.rand(8, 200, FEATURES, generator=stream, dtype=torch.float64)
     shares[:, :80] = shares[:, :80].round()  # corners
     x = low.unsqueeze(1) + shares * (high - low).unsqueeze(1)
+    for i, number in enumerate(read.codes.numbers.tolist()):  # and where pieces meet, as far as they lie within
+        knots = read.codes.knots.expand(len(read.codes.numbers), -1)[i]
+        drawn = knots[torch.randint(len(knots), (8, 80), generator=stream)]
+        x[:, 80:160, number] = drawn.clamp(low[:, [number]], high[:, [number]])
     for group in ENCODER.categories:
         if group.stop - group.start == 1:
             x[..., group] = x[..., group].round()

@@ -65,6 +65,14 @@ def test_every_trial_is_measured_and_the_chosen_one_is_the_best_that_clears_ever
     assert trials["front"].any()
 
 
+@pytest.mark.parametrize(
+    ("slacks", "feasible"), [([], True), ([0.0, 0.2], True), ([-0.01], False), ([0.3, -1e-9], False)]
+)
+def test_a_trial_that_misses_any_bar_is_not_feasible(slacks: list[float], feasible: bool) -> None:
+    trial = optuna.trial.create_trial(values=[1.0, 2.0], user_attrs={"slack": slacks})
+    assert module._is_feasible(trial) is feasible
+
+
 def test_the_front_holds_exactly_the_feasible_trials_that_none_beats(first: tuple[Tuned, Path]) -> None:
     good = first[0].trials[first[0].trials["feasible"]]
     values = good[["ip", "cost"]].to_numpy()

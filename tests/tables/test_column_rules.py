@@ -10,6 +10,7 @@ import pytest
 from countertrain.tables import inspect_source, load
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.rules.parse import parse_rule
+from countertrain.tables.rules.repair import Room
 from countertrain.tables.rules.syntax import (
     Arithmetic,
     AtMostOne,
@@ -169,6 +170,17 @@ def test_rounding_to_the_step_breaks_no_derived_column_and_more_does() -> None:
     assert not book.find_broken(rows)["total = tenure * monthly / 3"].any()
     assert book.find_broken(rows.assign(total=rows.total + 0.1))["total = tenure * monthly / 3"].all()
     assert not book.find_broken(rows.assign(total=np.nan))["total = tenure * monthly / 3"].any()  # nobody knows
+
+
+@pytest.mark.parametrize(
+    ("values", "goal", "told"),
+    [(7.3, 0.0, 7.0), (7.3, 9.9, 7.5), (-7.3, 0.0, -7.0), (7.3, 7.1, 7.1), (7.5, 0.0, 7.5), (7.5, 9.0, 7.5)],
+)
+def test_a_number_that_cannot_be_told_goes_to_the_next_one_towards_its_goal(
+    values: float, goal: float, told: float
+) -> None:
+    room = Room({}, {}, {}, {}, {"rate": Numeric(name="rate", step=0.5)})
+    assert room.round_towards("rate", np.array([values]), np.array([goal])) == told
 
 
 def test_a_rule_that_many_rows_break_is_not_believed_and_one_that_few_do_is_named_with_them() -> None:

@@ -23,7 +23,7 @@ from countertrain.training.trainer import CounterfactualTrainer
 CASES: dict[str, dict[str, Any]] = {
     "ct": {},
     "ar": {"objective": "ar", "generator": "generic"},
-    "cd, dropped": {"objective": "cd", "immature": "drop"},
+    "cd, dropped": {"objective": "cd", "immature": "drop", "early_stopping": True, "learning_rate": 0.1},
     "population": {"seeds": [3, 4], "immature": "drop", "generate": "batch", "shuffle": True, "n_neighbours": 3},
     "shares of nothing": {"n_ce": 1, "batch_size": 2999},  # 3000 rows: the last mini-batch has one, and no pairs
     "one by one": {"seeds": [3, 4], "on_nonfinite": "skip", "epochs": 2, "tau": 0.75},

@@ -1,8 +1,10 @@
 """Counterfactual training in anybody's loop, and whatever `fit` may be given."""
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +121,27 @@ def test_a_search_inside_autocast_is_in_full_precision_and_leaves_no_cast_weight
         net(x).float().sum().backward()  # with weights that were cast without a gradient, there would be none
     assert torch.equal(plain.x, cast.x)
     assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_inside_one_autocast_each_step_sees_the_weights_that_the_last_one_left() -> None:
+    x, y = images()
+    cast = partial(torch.autocast, "cpu", dtype=torch.bfloat16)
+
+    def learn(around: Callable[[], Any], each: Callable[[], Any]) -> nn.Module:
+        net = cnn()
+        loss = countertrain.CounterfactualLoss(net, reference=(x, y), generator=eccco(n_steps=2), n_ce=8)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with around():
+            for _ in range(3):
+                with each():
+                    total = loss(x[:50], y[:50])
+                total.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return net
+
+    once, each_time = learn(cast, contextlib.nullcontext), learn(contextlib.nullcontext, cast)
+    assert all(torch.equal(a, b) for a, b in zip(once.parameters(), each_time.parameters(), strict=True))
 
 
 def test_the_loss_in_ones_own_loop_takes_the_very_steps_of_the_trainer() -> None:

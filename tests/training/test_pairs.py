@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -6,7 +8,7 @@ from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
 from countertrain.models.population import Population
 from countertrain.search.state import Counterfactuals
-from countertrain.training.ct import Pairs, pair_up
+from countertrain.training.ct import Pairs, keep_rules, pair_up
 from countertrain.training.method import Blocks, TermState, add_up, needs
 from countertrain.training.sampler import Sampler
 
@@ -157,6 +159,23 @@ def test_protection_changes_the_neighbour_in_three_cases_and_never_the_counterfa
     assert pairs.x_plus[0].tolist() == [[1.0, 2.0, 1.0, 2.0], [3.0, 3.0, 2.0, 2.0]]
     assert torch.equal(pairs.x_ce, x)
     assert (x_plus == 2.0).all()
+
+
+def test_a_counterfactual_that_rules_move_is_mature_only_if_it_still_has_its_target_class() -> None:
+    turns = torch.nn.Linear(3, 3, bias=False)
+    turns.weight = torch.nn.Parameter(torch.eye(3))  # the class is the largest feature
+    x = torch.eye(3).unsqueeze(0)  # each has its target class
+
+    def repair(x: Tensor, origin: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        moved = x.clone()
+        moved[:, 1:, 1] += torch.tensor([1.0, 2.0])  # the second row stays in its class, the third leaves it
+        return moved
+
+    constraints = replace(Constraints.of(3), repair=repair)
+    for mature in ([True, True, True], [True, False, True]):
+        kept = keep_rules(found(mature, x), Population([turns]), constraints)
+        assert kept.mature.tolist() == [[mature[0], mature[1], False]]
+        assert torch.equal(kept.x, constraints.mend(x, x))
 
 
 def test_a_replaced_counterfactual_protects_nothing() -> None:

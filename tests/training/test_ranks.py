@@ -65,6 +65,8 @@ def test_two_ranks_end_with_the_weights_and_history_of_one_process(
         assert mine.metrics.keys() == theirs.metrics.keys()
         for metric, values in theirs.metrics.items():
             assert mine.metrics[metric] == pytest.approx(values, rel=1e-4, abs=1e-5), metric
+    if CASES[name].get("early_stopping"):
+        assert records[-1].metrics["validation_loss"] > records[0].metrics["validation_loss"]  # these are not the last
     if name != "shares of nothing":
         assert any(0 < share < 1 for record in records for share in record.metrics["mature"])
 

@@ -11,7 +11,7 @@ import typer
 from countertrain.cli import options
 from countertrain.cli.app import app
 from countertrain.cli.options import find_columns
-from countertrain.files import write_text
+from countertrain.files import check_writable, write_text
 from countertrain.recourse.defaults import OPTIONS, PEOPLE
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def explain(
     from countertrain.tables.cells import as_declared
 
     run = read_run(folder)
+    if out is not None:
+        check_writable(out)
     decider = run.decider.want(target)
     people = run.test_rows()[0] if rows is None else read_table(rows)
     with nullcontext() if rows is None else naming_lines(rows, len(people)):
@@ -185,6 +187,8 @@ def judge(
     from countertrain.tables.labels import code_labels
 
     run = read_run(folder)
+    if out is not None:
+        check_writable(out)
     frame, labels = run.test_rows() if rows is None else _read_labelled(run, rows)
     asked = run.decider.settle_target(target)
     wanted = run.decider.classes[-1] if asked is None else asked

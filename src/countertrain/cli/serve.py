@@ -75,10 +75,21 @@ def serve(
         str,
         typer.Option(
             help="Who is shown as an example: made-up people, real ones of the training rows (also nearest to an "
-            "option), or none.",
+            "option), real ones who are k-anonymous, or none.",
             rich_help_panel=_RECORDS,
         ),
     ] = "made-up",
+    identifying: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns by which others could know a person, for k-anonymous.",
+            metavar="A,B",
+            rich_help_panel=_RECORDS,
+        ),
+    ] = None,
+    k: Annotated[
+        int, typer.Option("--k", help="Real people at least who are the same in them.", rich_help_panel=_RECORDS)
+    ] = 5,
     log: Annotated[
         str,
         typer.Option(
@@ -134,7 +145,7 @@ def serve(
         admin_token=_read_variable("--admin-token-env", admin_token_env),
         limits=limits,
         reasons=options.find_codes(reasons),
-        people=people,  # type: ignore[arg-type]  # looked at there
+        people=_find_people(people, options.split_names(identifying), k),
         workers=workers,
         tls=_find_tls(tls_cert, tls_key),
         audit=_find_audit(audit, audit_inputs, audit_key_env),
@@ -199,6 +210,16 @@ def _find_tls(certificate: Path | None, key: Path | None) -> Any:
     if (certificate is None) != (key is None):
         raise ValueError("--tls-cert and --tls-key must be given together")
     return None if certificate is None or key is None else Tls(certificate, key)
+
+
+def _find_people(kind: str, identifying: list[str], k: int) -> Any:
+    from countertrain.serve.anonymity import KAnonymous
+
+    if (kind == "k-anonymous") != bool(identifying):
+        raise ValueError(
+            "--people k-anonymous and --identifying, the columns by which others could know a person, go together"
+        )
+    return KAnonymous(tuple(identifying), k) if identifying else kind
 
 
 def _find_audit(path: Path | None, inputs: str, key_env: str | None) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from countertrain.files import write_text
+from countertrain.files import check_writable, write_text
 from countertrain.judge import Verdict, judge
 from countertrain.recourse.answer import Recourse
 from countertrain.recourse.decider import Decider
@@ -66,11 +66,13 @@ def write_report(
     _check_baseline(decider, baseline)
     test = _read_rows(decider, X, y)
     check_names(groups, test.frame.columns)
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        check_writable(Path(path))
     evidence = replace(_gather_evidence(decider, baseline, test, target, groups, seed), door=door)
     html = render_page(decider, baseline, evidence, n_examples, title)
     if path is None:
         return html
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_text(Path(path), html)
     return Path(path)
 

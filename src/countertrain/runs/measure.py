@@ -106,6 +106,7 @@ class Training:
                 history = error.history
         if stopping is not None:
             stopping.restore()
+            ranks.follow_first(tensor for model in self.models for tensor in model.state_dict().values())
         if first.calibrate and until is None:
             for models in self._models_by_run():
                 calibrate(models, self.data.validation)

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import nn
 
-from countertrain.files import write_text
+from countertrain.files import check_writable, write_text
 from countertrain.models.deciding import as_one
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.evidence import Evidence
@@ -132,10 +132,13 @@ class Run:
         rows = self.data.test if rows is None else rows
         if not len(rows):
             raise ValueError(f"{self.folder or 'this model'} holds no test rows; give rows with labels to judge it by")
+        file = None if self.folder is None else self.folder / "records.csv"
+        if file is not None:
+            check_writable(file)
         protocol = build_protocol(self.settings, rounds=rounds, individuals=individuals, tau=tau)
         scores = measure(self.models, self.settings, self.data, rows, protocol, of_models=True, progress=progress)
-        if self.folder is not None:
-            write_text(self.folder / "records.csv", scores.records.to_csv(index=False, float_format="%.6g"))
+        if file is not None:
+            write_text(file, scores.records.to_csv(index=False, float_format="%.6g"))
         return scores
 
 

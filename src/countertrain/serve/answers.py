@@ -123,6 +123,8 @@ class Form:
     max_sample: int
     real_people: bool
     """Whether people who are shown are real ones; else they are made up."""
+    identifying: list[str]
+    """Columns in which real people show what is usual in a group, so that nobody is known by them; none elsewhere."""
     model: ModelMark
 
 

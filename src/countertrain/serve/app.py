@@ -17,6 +17,7 @@ from countertrain.recourse.codes import CodeSource
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS
 from countertrain.serve.access import Access, check_access
+from countertrain.serve.anonymity import KAnonymous
 from countertrain.serve.audit import Audit
 from countertrain.serve.building import make_model_app, make_threads, open_desks, render_metrics
 from countertrain.serve.counters import Counters
@@ -57,7 +58,7 @@ def create_app(
     `target` is the class that people want; left out, the one that the classifier was told. Options are to have
     probability `tau`; `n_steps` is the most that each of two gradient searches may take. `reasons` is the code table in
     whose words reasons are given. `people` says who is shown as an example: somebody made up, real people of the
-    training rows, or nobody.
+    training rows, as they are or `KAnonymous`, or nobody.
     """
     limits, access = limits or Limits(), Access(() if token is None else (token,))
     desks = open_desks(
@@ -146,9 +147,9 @@ def _name_sources(
     return {name: ModelSource(Path(path), people=people) for name, path in folder.items()}
 
 
-def _check_choices(people: str, log: str, workers: int) -> None:
+def _check_choices(people: People, log: str, workers: int) -> None:
     for name, value, allowed in (("people", people, PEOPLE), ("log", log, LOGS)):
-        if value not in allowed:
+        if value not in allowed and not isinstance(value, KAnonymous):
             raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}; {suggest(value, allowed)}")
     if not 1 <= workers <= _MOST_WORKERS:
         raise ValueError(f"workers must lie between 1 and {_MOST_WORKERS}; got {workers}")

@@ -19,6 +19,7 @@ from countertrain.recourse.landmarks import Landmarks
 from countertrain.recourse.reach import Reach
 from countertrain.recourse.search import RecourseSearch, Request
 from countertrain.recourse.why import PersonReasons, find_reasons
+from countertrain.serve.anonymity import KAnonymous
 from countertrain.serve.answers import (
     Chance,
     Decision,
@@ -54,7 +55,7 @@ class Desk:
     samples: Mapping[Label, Sequence[SampleRow]]
     """People of each class who may be looked at, in random order."""
     blur: Blur | None
-    """What keeps real people out of answers; None where they may be shown."""
+    """What keeps real people out of answers; None where they may be shown as they are."""
     drift: Drift
     mark: ModelMark
     tau: float | None
@@ -78,6 +79,9 @@ class Desk:
         """The desk of a decider, at which up to `sample` people per class may be looked at."""
         encoder, search = decider.encoder, RecourseSearch.of(decider)
         search = replace(search, examples=search.examples.astype(object))  # every answer needs them so
+        identifying: tuple[str, ...] = ()
+        if isinstance(people, KAnonymous):
+            search, identifying = replace(search, examples=people.hide(search)), people.identifying
         alone = [
             {
                 column.name: Encoder(Schema(columns=(column,)), (scale,), (dtype,))
@@ -89,7 +93,7 @@ class Desk:
             search=search,
             alone=alone,
             samples=find_people(search, people, sample),
-            blur=None if people == "real" else Blur.of(search),
+            blur=None if people == "real" else Blur.of(search, identifying),
             drift=Drift.of(decider),
             mark=ModelMark(name, decider.id, version("countertrain")),
             tau=tau,
@@ -103,6 +107,11 @@ class Desk:
         """Whoever decides here."""
         return self.search.decider
 
+    @property
+    def shows_real(self) -> bool:
+        """Whether people who are shown are real ones, as they are or k-anonymous."""
+        return self.blur is None or bool(self.blur.identifying)
+
     def show_people(self, label: Label | None, n: int) -> Sample:
         """Some people of a class, or of all classes in turn."""
         chosen: Iterator[SampleRow] = (
@@ -110,7 +119,7 @@ class Desk:
             if label is None
             else iter(self.samples[label])
         )
-        return Sample([*islice(chosen, n)], real=self.blur is None, model=self.mark)
+        return Sample([*islice(chosen, n)], real=self.shows_real, model=self.mark)
 
     def predict(self, questions: Sequence[Question]) -> list[bytes]:
         """The decisions on the people of each question."""

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from countertrain.recourse.search import RecourseSearch
+from countertrain.serve.anonymity import KAnonymous
 from countertrain.serve.answers import Label, SampleRow
 from countertrain.tables.schema import Numeric
 
 __all__ = ["PEOPLE", "People", "find_people"]
 
-People = Literal["made-up", "real", "none"]
-PEOPLE: tuple[People, ...] = get_args(People)
+_Kind = Literal["made-up", "real", "none"]
+People = _Kind | KAnonymous
+PEOPLE: tuple[str, ...] = get_args(_Kind)
 
 Floats = NDArray[np.float64]
 _SHARES = np.linspace(0.05, 0.95, 10)  # of a class: what lies beyond is nobody's example
@@ -32,7 +34,7 @@ def find_people(search: RecourseSearch, kind: People, n: int) -> dict[Label, lis
     taken = {*_list_rows(search.examples)}
     for k, label in enumerate(people):
         places = search.reference.of_class(k)
-        if kind == "real":
+        if kind == "real" or isinstance(kind, KAnonymous):
             rows = _list_rows(search.examples.iloc[places[:n].tolist()])
         else:
             made = _make_up(search, search.reference.x[places].numpy(), n, seed=k)

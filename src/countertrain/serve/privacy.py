@@ -28,20 +28,22 @@ class Blur:
     search: RecourseSearch
     spacing: dict[int, Tensor]
     """Per class, in ascending order: distances of real rows to their fifth neighbour."""
+    identifying: tuple[str, ...] = ()
+    """Columns that are hidden in the examples: where there are any, the nearest ones are shown."""
 
     @classmethod
-    def of(cls, search: RecourseSearch) -> Self:
+    def of(cls, search: RecourseSearch, identifying: tuple[str, ...] = ()) -> Self:
         """Of the real rows of a search, if it has any."""
         spacing: dict[int, Tensor] = {}
         reference = search.reference
         if reference is None:
-            return cls(search, spacing)
+            return cls(search, spacing, identifying)
         for k in range(len(search.decider.classes)):
             places = reference.of_class(k)
             if len(places) > _NEIGHBOURS:
                 rows = reference.x[places[:_SPACING_ROWS]]
                 spacing[k] = reference.find_nearest(rows, places, _NEIGHBOURS + 1)[0][:, -1].sort().values  # own: 0
-        return cls(search, spacing)
+        return cls(search, spacing, identifying)
 
     def hide_people(self, explanations: Sequence[Explanation]) -> list[Explanation]:
         """Explanations without real people, in which nothing depends on a single one."""
@@ -55,7 +57,8 @@ class Blur:
         ]
 
     def _hide(self, option: Option, percentile: float | None) -> Option:
-        return replace(option, nearest=(), plausibility_distance=None, plausibility_percentile=percentile)
+        nearest = option.nearest if self.identifying else ()
+        return replace(option, nearest=nearest, plausibility_distance=None, plausibility_percentile=percentile)
 
     def _measure_percentiles(self, options: Sequence[Option], target: Tensor) -> list[float | None]:
         """Per cent of real rows of the target class that are nearer to their fifth neighbour, in steps."""

@@ -209,7 +209,8 @@ def _make_form(desks: Mapping[str, Desk], limits: Limits) -> Form:
         max_rows=limits.rows,
         max_options=limits.options,
         max_sample=shown,
-        real_people=main.blur is None,
+        real_people=main.shows_real,
+        identifying=[] if main.blur is None else [*main.blur.identifying],
         model=main.mark,
     )
 

@@ -589,7 +589,9 @@ function build(examples) {
   byId("fields").replaceChildren(...state.fields.map((field) => field.node));
   byId("models").hidden = state.form.models.length < 2;
   byId("picker").hidden = !examples.length;
-  byId("made-up").hidden = state.form.real_people;
+  const { real_people: real, identifying } = state.form;
+  byId("made-up").hidden = real && !identifying.length;
+  if (identifying.length) byId("made-up").textContent = `Real people; ${identifying.join(", ")}: as is usual in a group of them, so that nobody is known by it.`;
   byId("example").replaceChildren(
     make("option", { value: "", disabled: true }, "own values"),
     ...examples.map(({ label, values }, i) => make("option", { value: i }, `${i + 1}: ${state.form.real_people ? "was" : "like"} ${quote(label)}, ${summarise(values)}`)),
