@@ -85,7 +85,8 @@ def draw_mutants(n: int, seed: int) -> list[Mutant]:
     files = [file for room in _ROOMS for file in (package.glob(room if room.endswith(".py") else f"{room}/*.py"))]
     found = [mutant for file in sorted(files) for mutant in _list_mutants(file, str(file.relative_to(package)))]
     rng.shuffle(found)
-    return list(itertools.islice(filter(_is_program, found), n))
+    one_to_a_line = {(mutant.file, mutant.old): mutant for mutant in found}
+    return list(itertools.islice(filter(_is_program, one_to_a_line.values()), n))
 
 
 def _is_program(mutant: Mutant) -> bool:
