@@ -15,13 +15,16 @@ export COUNTERTRAIN_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test check style types chromium format paper bench advice defaults reliability mutants docs dist delivery sbom licences pins clean
+.PHONY: demo test pytest check style types chromium format paper bench advice defaults reliability mutants docs dist delivery sbom licences pins clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
 
+# Types are checked while the tests begin, which takes a minute of one core.
+test: types pytest
+
 # Tests of a file go to one process, which makes what they share once; long files with few tests do not come last.
-test: check chromium
+pytest: style chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The page is tested in a browser. Where it can be installed without asking it is; else these tests are skipped.
