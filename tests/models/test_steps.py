@@ -1,5 +1,6 @@
 """A step that is taken without torch's overhead is the same step."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from countertrain.models.kernels import fused_adam, take_step
+from countertrain.models.steps import fused_adam, take_step
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -32,6 +33,32 @@ def test_a_step_is_the_step_of_the_optimiser_bit_for_bit(weight_decay: float) ->
     assert my_state["state"].keys() == their_state["state"].keys()
     for place, moments in their_state["state"].items():
         assert all(torch.equal(my_state["state"][place][name], value) for name, value in moments.items())
+
+
+def test_an_optimiser_that_is_loaded_goes_on_from_what_was_loaded() -> None:
+    def train(step: Callable[[torch.optim.Optimizer], object]) -> Tensor:
+        parameter = torch.ones(3, requires_grad=True)
+        optimizer = fused_adam([parameter], lr=0.1)
+        for i in range(6):
+            if i == 2:
+                kept = copy.deepcopy(optimizer.state_dict())
+            if i == 4:
+                optimizer.load_state_dict(kept)
+            parameter.grad = torch.tensor([1.0, -2.0, 0.5 * i])
+            step(optimizer)
+        return parameter
+
+    assert torch.equal(train(take_step), train(lambda optimizer: optimizer.step()))
+
+
+def test_a_parameter_that_lies_elsewhere_by_now_is_still_moved() -> None:
+    parameter = torch.ones(2, requires_grad=True)
+    optimizer = fused_adam([parameter], lr=0.1)
+    for _ in range(2):
+        parameter.data = parameter.data.clone()
+        parameter.grad = torch.ones(2)
+        take_step(optimizer)
+    torch.testing.assert_close(parameter.detach(), torch.full((2,), 0.8))
 
 
 def test_whoever_watches_the_steps_of_an_optimiser_sees_them() -> None:

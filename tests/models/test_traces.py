@@ -29,6 +29,11 @@ def beginning_with_an_activation(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Tanh(), nn.Sequential(nn.Linear(D, K), nn.Identity())).double()
 
 
+def rectified_at_both_ends(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.ReLU(), nn.Linear(D, K), nn.ReLU()).double()
+
+
 def linear(seed: int = 0) -> nn.Module:
     return mlp(D, K, hidden=(), seed=seed).double()
 
@@ -44,6 +49,7 @@ KINDS: dict[str, Callable[[int], nn.Module]] = {
     "no bias": lambda seed: chain(nn.ReLU, bias=False, seed=seed),
     "pieces": over_pieces,
     "an activation first": beginning_with_an_activation,
+    "rectified at both ends": rectified_at_both_ends,
     "linear": linear,
 }
 
@@ -72,14 +78,18 @@ def by_autograd(population: Population, x: Tensor, by_logits: Tensor) -> tuple[T
 def test_written_out_derivatives_are_those_of_plain_modules(kind: str, size: int) -> None:
     population = Population([KINDS[kind](seed) for seed in range(size)])
     x, by_logits = rows(size), torch.randn(size, K, N, dtype=torch.float64)
-    seen = population.trace(x)
+    seen = population.trace(x - 1)
     assert isinstance(seen, ChainTrace)
+    seen.by_rows(by_logits + 1), seen.by_parameters(by_logits + 1)
+    given = x.clone()
+    seen.look(x)  # in the same memory
     by_x, gradients = by_autograd(population, x, by_logits)
     assert by_x.abs().max() > 1e-3
     assert all(gradient.abs().max() > 1e-4 for gradient in gradients)
     torch.testing.assert_close(seen.by_rows(by_logits), by_x, rtol=1e-10, atol=1e-12)
     mine = seen.by_parameters(by_logits)
     assert set(mine) == set(population.parameters)
+    assert torch.equal(x, given)
     for name, gradient in zip(population.parameters, gradients, strict=True):
         assert mine[name].shape == population.parameters[name].shape
         torch.testing.assert_close(mine[name], gradient, rtol=1e-10, atol=1e-12)

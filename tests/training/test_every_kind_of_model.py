@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import piecewise
-from countertrain.models.kernels import fused_adam
 from countertrain.models.population import Population
+from countertrain.models.steps import fused_adam
 from countertrain.search.generators import eccco
 from countertrain.search.rules import SGD
 from countertrain.training.methods import bl, ct

@@ -1,6 +1,6 @@
 """What terms know of their own derivatives is what autograd finds, for every term that a method of ours has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from countertrain.models.architectures import mlp, piecewise
 from countertrain.models.population import Population
 from countertrain.runs.weighting import weight_term
-from countertrain.training import method
 from countertrain.training.ct import advloss, div, ridge, teach, yloss
 from countertrain.training.method import Blocks, Terms, TermState, add_up, needs, slopes
+from countertrain.training.sums import Sums, TermValues
 
 D, K, B, M = 3, 3, 6, 5
 WEIGHT = torch.tensor([0.5, 2.0, 0.7], dtype=torch.float64)
@@ -45,6 +45,19 @@ def blocks(size: int, *, some_count: bool) -> Blocks:
     )
 
 
+def write_out(
+    terms: Terms, population: Population, x: Tensor, y: Tensor, made: Blocks | None = None
+) -> tuple[TermValues, Sequence[Tensor]]:
+    """What is written out for a mini-batch, after another one in the same memory."""
+    sums = Sums.of(terms, population)
+    assert sums is not None
+    others = None if made is None else replace(made, x=made.x + 1, labels={k: 0 * v for k, v in made.labels.items()})
+    assert sums.slopes(x - 1, 0 * y, others) is not None
+    found = sums.slopes(x, y, made)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("some_count", [False, True])
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("name", TERMS)
@@ -53,8 +66,7 @@ def test_slopes_of_terms_are_those_of_autograd(name: str, network: str, some_cou
     population = Population([NETWORKS[network](seed) for seed in range(size)])
     x, y = draw(size, B, D), torch.arange(B).remainder(K).expand(size, -1)
     made = blocks(size, some_count=some_count)
-    values, gradients = slopes(terms, population, x, y, made)
-    assert method._write_out(terms, population, x, y, made) is not None
+    values, gradients = write_out(terms, population, x, y, made)
     total, by_name = add_up(terms, population, x, y, made)
     expected = torch.autograd.grad(total.sum(), population.trainable())
     assert all(gradient.abs().max() > 1e-4 for gradient in expected)
@@ -67,7 +79,7 @@ def test_slopes_of_terms_are_those_of_autograd(name: str, network: str, some_cou
 def test_without_blocks_only_the_real_rows_are_learnt_from() -> None:
     population = Population([NETWORKS["mlp"](0)])
     x, y = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0)
-    values, gradients = slopes(TERMS["all"], population, x, y)
+    values, gradients = write_out(TERMS["all"], population, x, y)
     total, _ = add_up({"yloss": TERMS["all"]["yloss"]}, population, x, y)
     expected = torch.autograd.grad(total.sum(), population.trainable())
     assert set(values) == {"loss", "yloss"}
@@ -82,10 +94,28 @@ def test_a_term_that_does_not_know_its_slopes_is_differentiated_with_all_others(
     population = Population([NETWORKS["mlp"](seed) for seed in range(2)])
     terms: Terms = {**TERMS["all"], "own": (0.5, own)}
     x, y, made = draw(2, B, D), torch.arange(B).remainder(K).expand(2, -1), blocks(2, some_count=False)
-    assert method._write_out(terms, population, x, y, made) is None
+    assert Sums.of(terms, population) is None
     _, gradients = slopes(terms, population, x, y, made)
     total, _ = add_up(terms, population, x, y, made)
     torch.testing.assert_close(list(gradients), list(torch.autograd.grad(total.sum(), population.trainable())))
+
+
+def test_what_is_trained_may_change_between_epochs() -> None:
+    population = Population([NETWORKS["mlp"](0)])
+    sums = Sums.of({"yloss": (1.0, yloss)}, population)
+    x, y = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0)
+    first = population.parameters["0.weight"]
+    for trained in (False, True):
+        first.requires_grad_(trained)
+        first.data = first.data + 1  # and lie elsewhere
+        assert sums is not None
+        sums.begin_epoch()
+        found = sums.slopes(x, y, None)
+        assert found is not None
+        total, _ = add_up({"yloss": (1.0, yloss)}, population, x, y)
+        torch.testing.assert_close(
+            list(found[1]), list(torch.autograd.grad(total.sum(), population.trainable())), rtol=1e-10, atol=1e-12
+        )
 
 
 def test_rows_that_do_not_count_have_no_slope() -> None:
@@ -93,5 +123,5 @@ def test_rows_that_do_not_count_have_no_slope() -> None:
     x, y, made = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0), blocks(1, some_count=True)
     none = torch.zeros_like(made.counted["x_ce"])
     made = replace(made, counted={"x_ce": none, "x_plus": none})
-    _, gradients = slopes({"div": (1.0, div), "ridge": (1.0, ridge)}, population, x, y, made)
+    _, gradients = write_out({"div": (1.0, div), "ridge": (1.0, ridge)}, population, x, y, made)
     assert all(gradient is not None and not gradient.any() for gradient in gradients)

@@ -4,7 +4,7 @@ Each function here computes what its name says, whoever calls it; how, depends o
 else asks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, reduce, wraps
 from typing import Any, TypeVar
 
@@ -19,15 +19,12 @@ __all__ = [
     "compile_seconds",
     "compiled",
     "find_compiler",
-    "fused_adam",
     "join_rows",
-    "lay_out_like",
     "lay_rows_last",
     "materialise",
     "multiply_rows_last",
     "pick_label",
     "rows_last",
-    "take_step",
     "writes_out",
     "zero_nan",
 ]
@@ -179,83 +176,3 @@ def choose(which: Tensor, these: Tensor, those: Tensor) -> Tensor:
         if not which.any():
             return those
     return torch.where(which.view(*which.shape, *[1] * (those.ndim - which.ndim)), these, those)
-
-
-def lay_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """The value as it was, lying in memory as the parameter does.
-
-    A fused optimiser walks through parameter, gradient and moments as if they lay alike, and looks at no strides. Under
-    vmap, or from a file, they need not: autograd may well hand back the transpose of what it computed.
-    """
-    return value if value.stride() == parameter.stride() else torch.empty_like(parameter).copy_(value)
-
-
-def fused_adam(parameters: Iterable[Tensor], *, lr: float) -> torch.optim.Optimizer:
-    """Adam as one kernel, where every parameter fills its piece of memory; a view with gaps is none of its business."""
-    parameters = list(parameters)
-    _spare_the_compiler()
-    return torch.optim.Adam(parameters, lr=lr, fused=all(_is_dense(p) for p in parameters))
-
-
-def take_step(optimizer: torch.optim.Optimizer) -> None:
-    """A step of the optimiser; a fused Adam makes it at a tenth of the overhead, and without torch's compiler."""
-    if not _is_plain_adam(optimizer):
-        optimizer.step()
-        return
-    group = optimizer.param_groups[0]
-    parameters = [p for p in group["params"] if p.grad is not None]
-    moments = [optimizer.state[p] or _begin_moments(optimizer, p) for p in parameters]
-    steps, means, squares = ([each[name] for each in moments] for name in ("step", "exp_avg", "exp_avg_sq"))
-    with torch.no_grad():
-        torch._foreach_add_(steps, 1)
-        torch._fused_adam_(
-            parameters,
-            [p.grad for p in parameters],
-            means,
-            squares,
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=group["maximize"],
-        )
-
-
-def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it is Adam as `fused_adam` makes it, and nobody watches its steps: neither hooks nor a schedule."""
-    if type(optimizer) is not torch.optim.Adam or "step" in vars(optimizer) or len(optimizer.param_groups) != 1:
-        return False
-    group = optimizer.param_groups[0]
-    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks, *_global_hooks())
-    return bool(group["fused"]) and group["params"][0].device.type == "cpu" and not group["amsgrad"] and not any(hooks)
-
-
-def _global_hooks() -> tuple[Any, Any]:
-    from torch.optim import optimizer
-
-    return optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
-
-
-def _begin_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
-    """What Adam remembers of a parameter before its first step."""
-    moments = {"step": torch.zeros(()), **{name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}}
-    optimizer.state[parameter] = moments
-    return moments
-
-
-@cache
-def _spare_the_compiler() -> None:
-    """Whatever makes an optimiser imports torch's compiler (seconds), to tell it to keep out; nobody compiles here."""
-    for name in ("add_param_group", "state_dict", "load_state_dict", "zero_grad"):
-        method = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
-        if method is not None and not hasattr(method, "__dynamo_disable"):
-            setattr(method, "__dynamo_disable", method)  # what torch looks for first
-
-
-def _is_dense(x: Tensor) -> bool:
-    """Whether the numbers of x lie side by side in memory, in whatever order."""
-    return torch.empty_like(x).stride() == x.stride()

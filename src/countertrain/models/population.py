@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from countertrain.models.architectures import Pieces
 from countertrain.models.kernels import writes_out
-from countertrain.models.traces import ChainTrace, find_chain, is_hooked
+from countertrain.models.traces import ChainTrace, find_chain, is_hooked, run_chain
 
 __all__ = [
     "Model",
@@ -115,17 +115,21 @@ class Population:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of every model for its own rows."""
         if self._chain is not None and x.ndim == 3:
-            return ChainTrace(self._chain, self.parameters, len(self), x).logits
+            return run_chain(self._chain, self.parameters, len(self), x)
         if len(self.modules) == 1:
             return self.modules[0](x[0]).unsqueeze(0)  # type: ignore[no-any-return]  # a module returns Any
         return self._run_vmap(x)
 
     def trace(self, x: Tensor) -> ChainTrace | None:
         """A pass over rows x (P, n, D) whose derivatives are written out; None where only autograd knows them."""
-        if self._chain is None or x.ndim != 3 or not writes_out(x) or self._overwrites:
+        if self._chain is None or not self.traceable(x):
             return None
         with torch.no_grad():
             return ChainTrace(self._chain, self.parameters, len(self), x)
+
+    def traceable(self, x: Tensor) -> bool:
+        """Whether `trace` knows the derivatives at rows x (P, n, D)."""
+        return self._chain is not None and x.ndim == 3 and not self._overwrites and writes_out(x)
 
     def trainable(self) -> list[Tensor]:
         """The parameters that an optimiser should move."""

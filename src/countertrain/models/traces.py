@@ -5,7 +5,7 @@ of linear layers and activations knows its own derivatives.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from countertrain.models.architectures import Pieces
 from countertrain.models.kernels import multiply_rows_last
 
-__all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Trace", "find_chain", "is_hooked", "trace"]
+__all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Trace", "find_chain", "is_hooked", "run_chain", "trace"]
 
 aten = torch.ops.aten
-Chain = Sequence[nn.Module | tuple[str, str | None]]
-"""Layers: an activation, Pieces, or the names of weight and bias of a linear layer."""
+Link = nn.Module | tuple[str, str | None]
+"""A layer: an activation, Pieces, or the names of weight and bias of a linear layer."""
+Chain = Sequence[Link]
 PullBack = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """An activation, the derivative by its output, its input and its output -> the derivative by its input."""
 
@@ -44,15 +45,23 @@ ACTIVATIONS: Mapping[type[nn.Module], PullBack] = {
 class Trace(Protocol):
     """What models said of rows, and the derivatives of that."""
 
-    logits: Tensor  # (P, n, K)
+    @property
+    def logits(self) -> Tensor:
+        """(P, n, K)."""
+        ...
 
     def by_rows(self, by_logits: Tensor, /) -> Tensor:
         """The derivative by the rows, (P, n, *shape), of what has the derivative (P, K, n) by the logits."""
         ...
 
 
-def trace(model: Callable[[Tensor], Tensor], x: Tensor) -> Trace:
-    """A pass over rows x (P, n, *shape), ready for derivatives by the rows."""
+def trace(model: Callable[[Tensor], Tensor], x: Tensor, before: Trace | None = None) -> Trace:
+    """A pass over rows x (P, n, *shape), ready for derivatives by the rows.
+
+    It may take the memory of one `before` it, over as many rows by the same models; what that one said is then lost.
+    """
+    if isinstance(before, ChainTrace):
+        return before.look(x)
     chain = getattr(model, "trace", None)
     seen: Trace | None = None if chain is None else chain(x)
     return _Taped(model, x) if seen is None else seen
@@ -75,70 +84,170 @@ class _Taped:
 class ChainTrace:
     """A pass through a chain of layers of P models, rows last in memory: (P, out, in) @ (P, in, n).
 
-    So there is no copy and no narrow matrix product.
+    So there is no copy and no narrow matrix product. `look` makes the pass again over other rows in the same memory:
+    whatever was handed out before is then overwritten, derivatives too.
     """
 
     def __init__(self, chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> None:
-        self._chain, self._parameters, self._size = chain, parameters, size
-        h = x.transpose(-1, -2)  # (P, D, n)
-        self._between = [h]  # what each layer was given, and last the logits
+        self._stations: list[_Station] = []
         for layer in chain:
-            h = self._run(layer, h)
-            self._between.append(h)
-        self.logits = h.transpose(-1, -2)  # (P, n, K)
+            self._stations.append(_build(layer, parameters, size, self._stations))
+        first = next((i for i, station in enumerate(self._stations) if station.learns), len(self._stations))
+        self._learning = self._stations[first:][::-1]  # before these, nothing is learnt
+        self._x: Tensor | None = None
+        self.look(x)
 
-    @torch.no_grad()
+    def look(self, x: Tensor) -> Self:
+        """The same pass over other rows, as many as before."""
+        if x is not self._x:
+            self._x, self._first_given = x, x.transpose(-1, -2)  # (P, D, n)
+        h = self._first_given
+        for station in self._stations:
+            h = station.run(h)
+        self.rows_last = h  # (P, K, n)
+        return self
+
+    @property
+    def logits(self) -> Tensor:
+        """(P, n, K)."""
+        return self.rows_last.transpose(-1, -2)
+
     def by_rows(self, by_logits: Tensor) -> Tensor:
         """The derivative by the rows, (P, n, D)."""
         g = by_logits  # (P, out, n)
-        for i in reversed(range(len(self._chain))):
-            g = self._pull_back(i, g)
+        for station in reversed(self._stations):
+            g = station.pull_back(g)
         return g.transpose(-1, -2)
 
-    @torch.no_grad()
     def by_parameters(self, by_logits: Tensor) -> dict[str, Tensor]:
         """The derivatives by all trainable parameters, by name, each in the shape of its parameter."""
-        slopes: dict[str, Tensor] = {}
-        wanted = {name for name, parameter in self._parameters.items() if parameter.requires_grad}
         g = by_logits  # (P, out, n)
-        for i in reversed(range(len(self._chain))):
-            layer = self._chain[i]
-            if isinstance(layer, tuple):
-                weight, bias = layer
-                if weight in wanted:
-                    slopes[weight] = torch.bmm(g, self._between[i].transpose(1, 2))
-                if bias is not None and bias in wanted:
-                    slopes[bias] = g.sum(-1)
-            if len(slopes) == len(wanted):
-                break
-            g = self._pull_back(i, g)
-        return {name: slope.view(self._parameters[name].shape) for name, slope in slopes.items()}
+        for station in self._learning:
+            if station.learns:
+                station.learn(g)
+            if station is not self._learning[-1]:
+                g = station.pull_back(g)
+        return {name: slope for station in self._learning for name, slope in station.slopes.items()}
 
-    def _run(self, layer: nn.Module | tuple[str, str | None], h: Tensor) -> Tensor:
+
+class _Linear:
+    """A linear layer of P models at work, in memory that is used again."""
+
+    def __init__(self, names: tuple[str, str | None], parameters: Mapping[str, Tensor], size: int) -> None:
+        weight, bias = (None if name is None else parameters[name] for name in names)
+        assert weight is not None
+        self._weight = weight.detach().view(size, *weight.shape[-2:])  # (P, out, in)
+        self._bias = None if bias is None else bias.detach().view(size, -1, 1)  # (P, out, 1)
+        self._back = self._weight.transpose(1, 2)
+        self._learnt = [
+            (name, parameters[name].shape) if name is not None and parameters[name].requires_grad else None
+            for name in names
+        ]
+        self.learns = any(self._learnt)
+        self._given: Tensor | None = None
+        self._out: Tensor | None = None
+        self._by_input: Tensor | None = None
+        self._by_weight: Tensor | None = None
+        self._by_bias: Tensor | None = None
+        self.slopes: dict[str, Tensor] = {}
+
+    def run(self, h: Tensor) -> Tensor:
+        if h is not self._given:
+            self._given, self._by_row = h, h.transpose(1, 2)
+        self._out = torch.bmm(self._weight, h, out=self._out)
+        return self._out if self._bias is None else self._out.add_(self._bias)
+
+    def learn(self, g: Tensor) -> None:
+        """The derivatives by weight and bias, as far as they are trained."""
+        weight, bias = self._learnt
+        if weight is not None:
+            self._by_weight = torch.bmm(g, self._by_row, out=self._by_weight)
+        if bias is not None:
+            self._by_bias = torch.sum(g, -1, out=self._by_bias)
+        if not self.slopes:
+            both = zip(self._learnt, (self._by_weight, self._by_bias), strict=True)
+            self.slopes = {known[0]: slope.view(known[1]) for known, slope in both if known and slope is not None}
+
+    def pull_back(self, g: Tensor) -> Tensor:
+        self._by_input = torch.bmm(self._back, g, out=self._by_input)
+        return self._by_input
+
+
+class _Rectifier:
+    """ReLU behind a linear layer, in whose memory it works."""
+
+    learns = False
+    slopes: Mapping[str, Tensor] = {}
+
+    def learn(self, g: Tensor) -> None: ...
+
+    def __init__(self) -> None:
+        self._by_input: Tensor | None = None
+
+    def run(self, h: Tensor) -> Tensor:
+        self._out = h.relu_()
+        return self._out
+
+    def pull_back(self, g: Tensor) -> Tensor:
+        if self._by_input is None:
+            self._by_input = torch.empty_like(self._out)
+        aten.threshold_backward.grad_input(g, self._out, 0, grad_input=self._by_input)
+        return self._by_input
+
+
+class _Layer:
+    """An activation, or `Pieces`."""
+
+    learns = False
+    slopes: Mapping[str, Tensor] = {}
+
+    def learn(self, g: Tensor) -> None: ...
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+
+    def run(self, h: Tensor) -> Tensor:
+        self._given = h
+        self._out = self._layer.rows_last(h) if isinstance(self._layer, Pieces) else self._layer(h)
+        return self._out
+
+    def pull_back(self, g: Tensor) -> Tensor:
+        if isinstance(self._layer, Pieces):
+            return self._layer.pull_back(g, self._given)
+        return ACTIVATIONS[type(self._layer)](self._layer, g, self._given, self._out)
+
+
+_Station = _Linear | _Rectifier | _Layer
+
+
+def _build(layer: Link, parameters: Mapping[str, Tensor], size: int, before: Sequence[_Station]) -> _Station:
+    """The place at which a layer of the chain works, behind those before it."""
+    if isinstance(layer, tuple):
+        return _Linear(layer, parameters, size)
+    if type(layer) is nn.ReLU and before and isinstance(before[-1], _Linear):
+        return _Rectifier()
+    return _Layer(layer)
+
+
+def run_chain(chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> Tensor:
+    """Logits (P, n, K) of rows x (P, n, D), for autograd to note down and compilers to look through."""
+    h = x.transpose(-1, -2)  # (P, D, n)
+    for layer in chain:
         if isinstance(layer, Pieces):
-            return layer.rows_last(h)
-        if isinstance(layer, nn.Module):
-            return layer(h)  # type: ignore[no-any-return]  # a module returns Any
-        bias = None if layer[1] is None else self._parameters[layer[1]].view(self._size, -1, 1)
-        return multiply_rows_last(self._weight(layer), bias, h)
-
-    def _pull_back(self, i: int, g: Tensor) -> Tensor:
-        """The derivative by what layer i was given, of what has the derivative g by what it gave."""
-        layer, h = self._chain[i], self._between[i]
-        if isinstance(layer, tuple):
-            return torch.bmm(self._weight(layer).transpose(1, 2), g)
-        if isinstance(layer, Pieces):
-            return layer.pull_back(g, h)
-        return ACTIVATIONS[type(layer)](layer, g, h, self._between[i + 1])
-
-    def _weight(self, layer: tuple[str, str | None]) -> Tensor:
-        weight = self._parameters[layer[0]]
-        return weight.unsqueeze(0) if weight.ndim == 2 else weight
+            h = layer.rows_last(h)
+        elif isinstance(layer, nn.Module):
+            h = layer(h)
+        else:
+            weight, bias = (None if name is None else parameters[name] for name in layer)
+            assert weight is not None
+            weight = weight.unsqueeze(0) if weight.ndim == 2 else weight
+            h = multiply_rows_last(weight, None if bias is None else bias.view(size, -1, 1), h)
+    return h.transpose(-1, -2)
 
 
 def find_chain(module: nn.Module) -> Chain | None:
     """The module as a chain of linear layers, activations and Pieces, if it is one."""
-    chain: list[nn.Module | tuple[str, str | None]] = []
+    chain: list[Link] = []
 
     def visit(prefix: str, layer: nn.Module) -> bool:
         if is_hooked(layer):

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from countertrain import models
 from countertrain.constraints import Constraints
 from countertrain.evaluation.protocol import EvaluationProtocol
-from countertrain.models.kernels import fused_adam
+from countertrain.models.steps import fused_adam
 from countertrain.runs.modules import Module, build_own_models
 from countertrain.runs.monotone import declare_monotone
 from countertrain.runs.plugins import PluginError, find_plugins, load_plugin

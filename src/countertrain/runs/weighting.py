@@ -1,6 +1,7 @@
 """Classes that weigh more than others: a weight for each, and the losses of rows weighted by it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from countertrain.tables import Dataset
-from countertrain.training.ct import advloss, by_teacher, cross_with_teacher, teach, yloss
-from countertrain.training.method import BlockSlopes, Method, Term, TermState, needs
+from countertrain.training.ct import advloss, cross_with_teacher, share_with_teacher, teach, yloss
+from countertrain.training.method import Method, Term, TermState, needs
+from countertrain.training.sums import BlockRows, Shares
 from countertrain.words import suggest
 
 if TYPE_CHECKING:
@@ -57,16 +59,16 @@ def weight_classes(objective: Method, weight: Tensor) -> Method:
 def weight_term(term: Term, weight: Tensor) -> Term:
     """The term with each row weighted by its class, (K,), where it is a loss against true classes or a teacher's."""
     if term is teach:
-        by_weighted = partial(by_teacher, weight=weight)
-        return needs("x_ce", slopes=by_weighted)(lambda state: cross_with_teacher(state, weight))
+        shares = partial(share_with_teacher, weight=weight)
+        return needs("x_ce", shares=shares)(lambda state: cross_with_teacher(state, weight))
     block = "x" if term is yloss else "x_ae" if term is advloss else None
     if block is None:
         return term
 
-    def by_weight(state: TermState) -> dict[str, BlockSlopes]:
-        return {block: BlockSlopes(by_loss=weight[state[block].label] * state[block].share)}
+    def share_weighted(rows: Mapping[str, BlockRows]) -> dict[str, Shares]:
+        return {block: Shares(loss=weight[rows[block].label] * rows[block].share)}
 
-    @needs(block, slopes=by_weight)
+    @needs(block, shares=share_weighted)
     def weighted(state: TermState) -> Tensor:
         rows = state[block]
         return (weight[rows.label] * rows.loss).mean(-1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from countertrain.constraints import Constraints
 from countertrain.models.kernels import add_at_label, choose, compiled, materialise, pick_label, rows_last, zero_nan
 from countertrain.models.population import Model, Models, Weight, as_population, measure_width, member, per_model
-from countertrain.models.traces import trace
+from countertrain.models.traces import Trace, trace
 from countertrain.search.checks import check_search, check_targets, wrong_logits
 from countertrain.search.losses import cross_entropy, energy, log_probabilities
 from countertrain.search.penalties import CrossEntropy
@@ -210,12 +210,14 @@ class Generator:
                 pool = pool.take(rows)
         # the last iterate may have matured
         yloss = pool.limit + 1 if self.tau is None else cross_entropy(population(pool.x), pool.target)
-        return pool.look(yloss, pool.x - pool.factual).put_into(everyone, where)
+        mature, nascent = pool.look(yloss, pool.x - pool.factual)
+        return replace(pool, mature=mature, nascent=nascent).put_into(everyone, where)
 
     def _advance(self, population: Models, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
+        seen: Trace | None = None
         for k in range(first, first + n) if isinstance(first, int) else [first + i for i in range(n)]:
-            seen = trace(population, pool.x)
+            seen = trace(population, pool.x, seen)
             if seen.logits.shape[:2] != pool.target.shape or seen.logits.ndim != 3:
                 raise wrong_logits(seen.logits, pool.target)
             state = pool.state(materialise(seen.logits), k, self.n_steps)
@@ -223,11 +225,12 @@ class Generator:
             grad = seen.by_rows(materialise(by_logits))
             for weight, slopes in by_x:
                 grad = _add(grad, weight, slopes)
-            pool = pool.look(pick_label(state.log_p, pool.target).neg(), state.change)
+            mature, nascent = pool.look(pick_label(state.log_p, pool.target).neg(), state.change)
             z, memory = self._move(pool, grad, k)
             x = _project(self.space.decode(z), pool.low, pool.high, constraints)
-            x = choose(pool.mature, pool.x, x)  # mature rows stay where they are
-            pool = replace(pool, z=z, x=materialise(x), memory=memory, n_steps=pool.n_steps + ~pool.mature)
+            x = choose(mature, pool.x, x)  # mature rows stay where they are
+            n_steps = pool.n_steps + ~mature
+            pool = replace(pool, z=z, x=materialise(x), nascent=nascent, mature=mature, n_steps=n_steps, memory=memory)
         return pool
 
     def _slopes(

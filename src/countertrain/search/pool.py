@@ -37,10 +37,10 @@ class Pool:
         e, log_p, change = energy(logits, self.target), log_probabilities(logits), self.x - self.factual
         return SearchState(self.x, logits, log_p, e, change, self.factual, self.target, step, n_steps)
 
-    def look(self, yloss: Tensor, change: Tensor) -> Self:
-        """The pool after a look at its rows: which are mature now, and which still are nascent."""
+    def look(self, yloss: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows are mature now (P, n), and the last iterates near their factuals (P, n, *shape)."""
         near = change.abs().flatten(2).amax(-1) <= self.epsilon
-        return replace(self, mature=self.mature | (yloss <= self.limit), nascent=choose(near, self.x, self.nascent))
+        return self.mature | (yloss <= self.limit), choose(near, self.x, self.nascent)
 
     def take(self, rows: Tensor) -> Self:
         """The pool of these rows of each model, (P, m)."""

@@ -14,29 +14,21 @@ from countertrain.search.penalties import ClassLogProbability, CrossEntropy, Esc
 from countertrain.search.rules import Sign
 from countertrain.search.starts import Around
 from countertrain.training.ct import advloss, yloss
-from countertrain.training.method import Blocks, BlockSlopes, Session, Task, Terms, TermState, needs
+from countertrain.training.method import Blocks, Session, Task, Terms, TermState, needs
 from countertrain.training.ranks import unshared
+from countertrain.training.sums import Shares
 
 __all__ = ["AdversarialMethod", "Attack", "draw_seeds", "drift", "pgd", "reach", "ross", "search_rows", "trades"]
 
 
-def _by_drift(state: TermState) -> dict[str, BlockSlopes]:
-    real, attacked, share = state["x"].log_p, state["x_ae"].log_p, state["x"].share
-    p = real.exp()
-    return {
-        "x": BlockSlopes(by_log_p=share * p * (real - attacked + 1)),
-        "x_ae": BlockSlopes(by_log_p=-share * p),
-    }
-
-
-@needs("x", "x_ae", slopes=_by_drift)
+@needs("x", "x_ae")
 def drift(state: TermState) -> Tensor:
     """How far opinions drift under attack: KL divergence of what is said of attacked rows from that of real ones."""
     real, attacked = state["x"].log_p, state["x_ae"].log_p
     return (real.exp() * (real - attacked)).sum(-1).mean(-1)
 
 
-@needs("x_ce", slopes=lambda state: {"x_ce": BlockSlopes(by_loss=state["x_ce"].share)})
+@needs("x_ce", shares=lambda rows: {"x_ce": Shares(loss=rows["x_ce"].share)})
 def reach(state: TermState) -> Tensor:
     """Cross-entropy of the target class where one step of recourse ends (Ross et al.)."""
     return state["x_ce"].loss.mean(-1)

@@ -1,6 +1,6 @@
 """The mini-batches of an epoch, for every model of a population."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -33,21 +33,14 @@ class Batches:
         size = len(sampler.streams)
         if self.loader is not None:
             return self._from(self.loader, size)
-        rows: Sequence[Tensor | slice]
         if self.shuffle:  # drawn at once, before the method draws
             rows = sampler.factuals(len(self.x)).split(self.size, dim=1)
-        else:
-            rows = [slice(first, first + self.size) for first in range(0, len(self.x), self.size)]
-        return ((_take(self.x, part, size), _take(self.y, part, size)) for part in rows)
+            return ((self.x[part], self.y[part]) for part in rows)
+        x, y = (values.expand(size, *values.shape).split(self.size, dim=1) for values in (self.x, self.y))
+        return zip(x, y, strict=True)
 
     def _from(self, loader: DataLoader[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in loader:
             x, y = x.to(self.x), y.to(self.y)
             check_rows(x, y, name="mini-batch ", shape=self.x.shape[1:])
             yield x.expand(size, *x.shape), y.expand(size, *y.shape)
-
-
-def _take(values: Tensor, rows: Tensor | slice, size: int) -> Tensor:
-    """These rows of the data for each of so many models, (P, b, ...)."""
-    taken = values[rows]
-    return taken if isinstance(rows, Tensor) else taken.expand(size, *taken.shape)

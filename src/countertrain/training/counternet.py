@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from countertrain.models.architectures import mlp
-from countertrain.models.kernels import fused_adam, lay_out_like, take_step
 from countertrain.models.population import Models, Population, Weight, member, per_model
+from countertrain.models.steps import fused_adam, lay_out_like, set_gradients, take_step
 from countertrain.search.losses import predict
 from countertrain.training.ct import yloss
 from countertrain.training.method import Session, Task, Terms
@@ -87,8 +87,7 @@ class WritingSession(Session):
                 by_valid, by_near = (w if isinstance(w, float) else w.squeeze(-1) for w in weights)
                 loss = by_valid * valid + by_near * near
                 slopes = torch.autograd.grad(loss.sum(), self._writers.trainable())
-        for parameter, slope in zip(self._writers.trainable(), slopes, strict=True):
-            parameter.grad = lay_out_like(parameter, slope)
+        set_gradients(self._writers.trainable(), slopes)
         take_step(self._optimizer)
         reached = (p.detach().argmax(-1) == target).float().mean(-1)
         self._log.append({"writing": loss.detach(), "written_valid": reached})

@@ -1,6 +1,6 @@
 """Counterfactual training: the paper's terms, and the rows that they contrast (Alg. 1, lines 2-6)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -14,8 +14,9 @@ from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
 from countertrain.search.state import Counterfactuals
-from countertrain.training.method import Blocks, BlockSlopes, Session, Task, Terms, TermState, blocks_needed, needs
+from countertrain.training.method import Blocks, Session, Task, Terms, TermState, blocks_needed, needs
 from countertrain.training.ranks import unshared
+from countertrain.training.sums import BlockRows, Shares
 from countertrain.training.teaching import Lesson, Teacher
 from countertrain.words import suggest
 
@@ -25,12 +26,12 @@ __all__ = [
     "Immature",
     "Pairs",
     "advloss",
-    "by_teacher",
     "cross_with_teacher",
     "default_n_ce",
     "div",
     "pair_up",
     "ridge",
+    "share_with_teacher",
     "teach",
     "yloss",
 ]
@@ -40,35 +41,30 @@ BLOCKS = ("x", "x_ae", "x_ce", "x_plus")
 """Real rows, nascent counterfactuals, mature ones, and their neighbours."""
 
 
-@needs("x", slopes=lambda state: {"x": BlockSlopes(by_loss=state["x"].share)})
+@needs("x", shares=lambda rows: {"x": Shares(loss=rows["x"].share)})
 def yloss(state: TermState) -> Tensor:
     """Classification loss on the real rows."""
     return state["x"].loss.mean(-1)
 
 
-def _by_divergence(state: TermState) -> dict[str, BlockSlopes]:
-    share = state["x_ce"].share
-    return {"x_plus": BlockSlopes(by_energy=share), "x_ce": BlockSlopes(by_energy=-share)}
+def _share_divergence(rows: Mapping[str, BlockRows]) -> dict[str, Shares]:
+    share = rows["x_ce"].share
+    return {"x_plus": Shares(energy=share), "x_ce": Shares(energy=-share)}
 
 
-@needs("x_ce", "x_plus", slopes=_by_divergence)
+@needs("x_ce", "x_plus", shares=_share_divergence)
 def div(state: TermState) -> Tensor:
     """Contrastive divergence, Eq. (div): energy of the neighbours less that of the counterfactuals."""
     return state["x_ce"].mean(state["x_plus"].energy - state["x_ce"].energy)
 
 
-def _by_size(state: TermState) -> dict[str, BlockSlopes]:
-    twice = 2 * state["x_ce"].share
-    return {name: BlockSlopes(by_energy=twice * state[name].energy) for name in ("x_plus", "x_ce")}
-
-
-@needs("x_ce", "x_plus", slopes=_by_size)
+@needs("x_ce", "x_plus", shares=lambda rows: dict.fromkeys(("x_plus", "x_ce"), Shares(square=rows["x_ce"].share)))
 def ridge(state: TermState) -> Tensor:
     """Size of both energies, Eq. (ridge): keeps the divergence from running away."""
     return state["x_ce"].mean(state["x_plus"].energy.square() + state["x_ce"].energy.square())
 
 
-@needs("x_ae", slopes=lambda state: {"x_ae": BlockSlopes(by_loss=state["x_ae"].share)})
+@needs("x_ae", shares=lambda rows: {"x_ae": Shares(loss=rows["x_ae"].share)})
 def advloss(state: TermState) -> Tensor:
     """Adversarial loss, Eq. (adv): nascent counterfactuals keep the true label of their factual."""
     return state["x_ae"].loss.mean(-1)
@@ -76,17 +72,16 @@ def advloss(state: TermState) -> Tensor:
 
 def cross_with_teacher(state: TermState, weight: Tensor | None = None) -> Tensor:
     """Cross-entropy with what the teacher says, (P,); as it would be had the classes weighed otherwise (K,)."""
-    return -(_lesson(state, weight) * state["x_ce"].log_p).sum(-1).mean(-1)
+    return -(_lesson(state["x_ce"].taught, weight) * state["x_ce"].log_p).sum(-1).mean(-1)
 
 
-def by_teacher(state: TermState, weight: Tensor | None = None) -> dict[str, BlockSlopes]:
-    """The derivatives of `cross_with_teacher`."""
-    taught = _lesson(state, weight)  # (P, m, K)
-    return {"x_ce": BlockSlopes(by_log_p=taught / -taught.shape[1])}
+def share_with_teacher(rows: Mapping[str, BlockRows], weight: Tensor | None = None) -> dict[str, Shares]:
+    """What rows weigh in `cross_with_teacher`."""
+    taught = _lesson(rows["x_ce"].taught, weight)  # (P, m, K)
+    return {"x_ce": Shares(log_p=taught / -taught.shape[1])}
 
 
-def _lesson(state: TermState, weight: Tensor | None) -> Tensor:
-    taught = state["x_ce"].taught
+def _lesson(taught: Tensor | None, weight: Tensor | None) -> Tensor:
     if taught is None:
         raise ValueError("the term 'teach' needs a teacher; give the method one: teacher=...")
     if weight is None:
@@ -95,7 +90,7 @@ def _lesson(state: TermState, weight: Tensor | None) -> Tensor:
     return taught / taught.sum(-1, keepdim=True)
 
 
-@needs("x_ce", slopes=by_teacher)
+@needs("x_ce", shares=share_with_teacher)
 def teach(state: TermState) -> Tensor:
     """Cross-entropy between a teacher's probabilities and the model's, where the model's own advice ends.
 

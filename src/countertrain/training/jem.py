@@ -12,43 +12,36 @@ from countertrain.search import generators
 from countertrain.search.generator import Generator
 from countertrain.training.adversarial import search_rows
 from countertrain.training.ct import yloss
-from countertrain.training.method import Blocks, BlockSlopes, Session, Task, Terms, TermState, needs
+from countertrain.training.method import Blocks, Session, Task, Terms, TermState, needs
+from countertrain.training.sums import BlockRows, Shares
 
 __all__ = ["EnergyMethod", "gap", "jem", "marginal_gap", "size"]
 
 
-def _by_gap(state: TermState) -> dict[str, BlockSlopes]:
-    share = state["x"].share
-    return {"x": BlockSlopes(by_energy=share), "x_sgld": BlockSlopes(by_energy=-share)}
+def _share_gap(rows: Mapping[str, BlockRows]) -> dict[str, Shares]:
+    share = rows["x"].share
+    return {"x": Shares(energy=share), "x_sgld": Shares(energy=-share)}
 
 
-@needs("x", "x_sgld", slopes=_by_gap)
+@needs("x", "x_sgld", shares=_share_gap)
 def gap(state: TermState) -> Tensor:
     """Energy of real rows in their class, less that of samples of the same class."""
     return (state["x"].energy - state["x_sgld"].energy).mean(-1)
 
 
-def _by_marginal_gap(state: TermState) -> dict[str, BlockSlopes]:
-    share = state["x"].share
-    return {
-        "x": BlockSlopes(by_energy=share, by_loss=-share),
-        "x_sgld": BlockSlopes(by_energy=-share, by_loss=share),
-    }
+def _share_marginal_gap(rows: Mapping[str, BlockRows]) -> dict[str, Shares]:
+    share = rows["x"].share
+    return {"x": Shares(energy=share, loss=-share), "x_sgld": Shares(energy=-share, loss=share)}
 
 
-@needs("x", "x_sgld", slopes=_by_marginal_gap)
+@needs("x", "x_sgld", shares=_share_marginal_gap)
 def marginal_gap(state: TermState) -> Tensor:
     """The same in whatever class: minus the logsumexp of the logits, which is the energy less the cross-entropy."""
     real, sampled = state["x"], state["x_sgld"]
     return ((real.energy - real.loss) - (sampled.energy - sampled.loss)).mean(-1)
 
 
-def _by_size(state: TermState) -> dict[str, BlockSlopes]:
-    twice = 2 * state["x"].share
-    return {name: BlockSlopes(by_energy=twice * state[name].energy) for name in ("x", "x_sgld")}
-
-
-@needs("x", "x_sgld", slopes=_by_size)
+@needs("x", "x_sgld", shares=lambda rows: dict.fromkeys(("x", "x_sgld"), Shares(square=rows["x"].share)))
 def size(state: TermState) -> Tensor:
     """Size of both energies: without it they run away."""
     return (state["x"].energy.square() + state["x_sgld"].energy.square()).mean(-1)

@@ -17,6 +17,7 @@ from countertrain.training.method import Method, Task
 from countertrain.training.methods import ct
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.sampler import Sampler
+from countertrain.training.sums import Sums
 
 __all__ = ["CounterfactualLoss", "make_task"]
 
@@ -87,6 +88,7 @@ class CounterfactualLoss:
             check_dtype(self.model.trainable(), x)
             self.task = make_task(self.model, x, y, constraints=constraints, seed=seed, n_epochs=epochs)
         self.sampler = self.task.sampler
+        self._sums = Sums.of(self.objective.terms, self.model)
         self._dropped = _count_dropped(reference)
         self.session = self.objective.bind(self.task)
         self.epoch = 0
@@ -121,14 +123,22 @@ class CounterfactualLoss:
 
     def begin_epoch(self, n_batches: int) -> None:
         """Begin an epoch of so many mini-batches; in one's own loop it begins by itself."""
+        if self._sums is not None:
+            self._sums.begin_epoch()
         self.session.before_epoch(self.model, self.epoch, n_batches)
         self.epoch += 1
 
-    def slopes(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
-        """Total and terms (P,) by name, and the derivatives by the trainable parameters, for rows (P, b, *shape)."""
+    def slopes(self, x: Tensor, y: Tensor) -> tuple[Mapping[str, Tensor], Sequence[Tensor | None]]:
+        """Total and terms (P,) by name, and the derivatives by the trainable parameters, for rows (P, b, *shape).
+
+        The derivatives are good until the next call.
+        """
         if torch.is_autocast_enabled(x.device.type):
             torch.clear_autocast_cache()
         blocks = self.session.rows(self.model, x, y)
+        known = None if self._sums is None or self.task.compiled else self._sums.slopes(x, y, blocks)
+        if known is not None:
+            return known
         measure = compile_function(the_method.slopes) if self.task.compiled else the_method.slopes
         return measure(self.objective.terms, self.model, x, y, blocks)
 

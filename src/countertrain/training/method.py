@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from countertrain.constraints import Constraints
-from countertrain.models.kernels import add_at_label, join_rows, pick_label
-from countertrain.models.population import Models, Population, Weight, per_model
+from countertrain.models.kernels import join_rows, pick_label
+from countertrain.models.population import Models, Weight, per_model
 from countertrain.search.losses import energy, log_probabilities
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.sampler import Sampler
+from countertrain.training.sums import KnownShares, has_what_it_needs
 
 __all__ = [
     "Block",
-    "BlockSlopes",
     "Blocks",
     "Method",
     "Session",
@@ -131,13 +130,6 @@ class Block:
             return values.mean(-1)
         return torch.where(self._counted, values, 0.0).sum(-1) / self._counted.sum(-1).clamp(min=1)
 
-    @property
-    def share(self) -> float | Tensor:
-        """How much each row weighs in a `mean`: the same for all, or (P, m)."""
-        if self._counted is None:
-            return 1 / self.label.shape[1]
-        return self._counted.to(self.seen.logits) / self._counted.sum(-1, keepdim=True).clamp(min=1)
-
     def _take(self, values: Tensor) -> Tensor:
         return values if self.part is None else values[:, self.part]
 
@@ -167,37 +159,24 @@ Terms = Mapping[str, tuple[Weight, Term]]
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSlopes:
-    """Derivatives of a term by what it looks at of a block of rows: a number for all, or one per row."""
-
-    by_loss: float | Tensor = 0.0  # (P, m)
-    by_energy: float | Tensor = 0.0  # (P, m)
-    by_log_p: Tensor | None = None  # (P, m, K), beside the loss
-
-
-KnownSlopes = Callable[[TermState], Mapping[str, BlockSlopes]]
-"""The derivatives of a term by each block that it looks at."""
-
-
-@dataclass(frozen=True, eq=False)
 class _Needing:
-    """A term, the blocks that it needs, and its derivatives, if it knows them."""
+    """A term, the blocks that it needs, and what their rows weigh in it, if it knows that."""
 
     function: Term
     needs: tuple[str, ...]
-    slopes: KnownSlopes | None
+    shares: KnownShares | None
 
     def __call__(self, state: TermState) -> Tensor:
         return self.function(state)
 
 
-def needs(*blocks: str, slopes: KnownSlopes | None = None) -> Callable[[Term], Term]:
+def needs(*blocks: str, shares: KnownShares | None = None) -> Callable[[Term], Term]:
     """Say which blocks a term needs: where one of them is missing, the term is left out.
 
-    A term that looks at nothing but labels, losses, energies and probabilities may know its own `slopes` by them. It
-    costs less than one that is differentiated.
+    A term that is a sum over rows of losses, energies, their squares or log-probabilities may know the `shares` of the
+    rows in it. It costs less than one that is differentiated.
     """
-    return lambda term: _Needing(term, blocks, slopes)
+    return lambda term: _Needing(term, blocks, shares)
 
 
 def blocks_needed(terms: Terms) -> set[str]:
@@ -274,31 +253,10 @@ def slopes(
     terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None = None
 ) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
     """The total and each term by name, (P,) each, and the derivatives of the total by the trainable parameters."""
-    known = _write_out(terms, model, x, y, blocks)
-    if known is not None:
-        return known
     total, values = add_up(terms, model, x, y, blocks)
     # of the sum: models do not see one another
     gradients = torch.autograd.grad(total.sum(), model.trainable(), allow_unused=True)
     return {"loss": total.detach(), **{name: value.detach() for name, value in values.items()}}, gradients
-
-
-@torch.no_grad()
-def _write_out(
-    terms: Terms, model: Models, x: Tensor, y: Tensor, blocks: Blocks | None
-) -> tuple[dict[str, Tensor], Sequence[Tensor | None]] | None:
-    """What `slopes` gives, without autograd: for a chain of layers and terms that know their own derivatives."""
-    if not isinstance(model, Population) or any(getattr(term, "slopes", None) is None for _, term in terms.values()):
-        return None
-    blocks = blocks if blocks is not None and blocks.x.shape[1] else None
-    seen = model.trace(x if blocks is None else join_rows(x, blocks.x, last=False))
-    if seen is None:
-        return None
-    state = _cut(model, x, y, blocks, seen.logits)
-    total, values = _sum(terms, state)
-    by_parameters = seen.by_parameters(_collect_slopes(terms, state, len(model)))
-    gradients = [by_parameters[name] for name, p in model.parameters.items() if p.requires_grad]
-    return {"loss": total, **values}, gradients
 
 
 def _sum(terms: Terms, state: TermState) -> tuple[Tensor, dict[str, Tensor]]:
@@ -306,58 +264,11 @@ def _sum(terms: Terms, state: TermState) -> tuple[Tensor, dict[str, Tensor]]:
     total = like.new_zeros(size)
     values: dict[str, Tensor] = {}
     for name, (weight, term) in terms.items():
-        if _has_what_it_needs(term, state):
+        if has_what_it_needs(term, state.blocks):
             values[name] = term(state)
             share = per_model(weight, size, like)
             total = total + (share if isinstance(share, float) else share.squeeze(-1)) * values[name]
     return total, values
-
-
-def _has_what_it_needs(term: Term, state: TermState) -> bool:
-    return all(block in state.blocks for block in getattr(term, "needs", ("x",)))
-
-
-def _collect_slopes(terms: Terms, state: TermState, size: int) -> Tensor:
-    """The derivatives of the sum of all terms by the logits, (P, K, n), from what each knows of its blocks."""
-    seen = state["x"].seen
-    losses: dict[str, float | Tensor] = dict.fromkeys(state.blocks, 0.0)
-    energies = losses.copy()
-    by_log_p: Tensor | None = None  # (P, n, K)
-    for weight, term in terms.values():
-        if not _has_what_it_needs(term, state):
-            continue
-        share = per_model(weight, size, seen.logits)
-        for name, known in term.slopes(state).items():  # type: ignore[attr-defined]  # looked at before
-            losses[name] = losses[name] + share * known.by_loss
-            energies[name] = energies[name] + share * known.by_energy
-            if known.by_log_p is not None:
-                by_log_p = torch.zeros_like(seen.logits) if by_log_p is None else by_log_p
-                part = by_log_p[:, state[name].part or slice(None)]
-                part += (share if isinstance(share, float) else share.unsqueeze(-1)) * known.by_log_p
-    by_loss, by_energy = (_lay_along(values, state) for values in (losses, energies))  # (P, n) or (1, n)
-    # a loss is the logsumexp of the logits plus the energy
-    spread = by_loss if by_log_p is None else by_loss - by_log_p.sum(-1)
-    by_logits = seen.log_p().exp().mul_(spread.unsqueeze(1))  # (P, K, n)
-    by_logits = add_at_label(by_logits, seen.label, (by_loss + by_energy).neg_().expand(seen.label.shape))
-    return by_logits if by_log_p is None else by_logits.add_(by_log_p.transpose(1, 2))
-
-
-def _lay_along(values: Mapping[str, float | Tensor], state: TermState) -> Tensor:
-    """Numbers for each block, or for each of its rows, as one tensor (P, n) for all rows; (1, n) if models agree."""
-    like, sizes = state.logits, [state[name].label.shape[1] for name in values]
-    if all(isinstance(value, float) for value in values.values()):
-        return _repeat(tuple(zip(values.values(), sizes, strict=True)), like.dtype, like.device)
-    parts = [
-        value if isinstance(value, Tensor) else _repeat(((value, m),), like.dtype, like.device)
-        for value, m in zip(values.values(), sizes, strict=True)
-    ]
-    return torch.cat([part.expand(len(like), m) for part, m in zip(parts, sizes, strict=True)], dim=1)
-
-
-@lru_cache(maxsize=256)
-def _repeat(values: tuple[tuple[float, int], ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers, each so many times, (1, n): the same for nearly all mini-batches."""
-    return torch.tensor([value for value, n in values for _ in range(n)], dtype=dtype, device=device).unsqueeze(0)
 
 
 def _look(model: Models, x: Tensor, y: Tensor, blocks: Blocks | None) -> TermState:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
 from countertrain.files import CheckpointError, one_sentence, read_tensors, write_tensors
-from countertrain.models.kernels import lay_out_like
 from countertrain.models.population import Population
+from countertrain.models.steps import lay_out_like
 from countertrain.training.history import EpochRecord, History
 from countertrain.training.loss import CounterfactualLoss
 

@@ -13,16 +13,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset
 
 from countertrain.constraints import Constraints
-from countertrain.models.kernels import (
-    compile_seconds,
-    compiled,
-    fused_adam,
-    lay_out_like,
-    lay_rows_last,
-    materialise,
-    take_step,
-)
+from countertrain.models.kernels import compile_seconds, compiled, lay_rows_last, materialise
 from countertrain.models.population import Models, NotStackableError, Population
+from countertrain.models.steps import fused_adam, set_gradients, take_step
 from countertrain.search.losses import cross_entropy, predict
 from countertrain.training.batches import Batches
 from countertrain.training.checks import check_classes, check_dtype, check_rows, gather_rows
@@ -32,6 +25,7 @@ from countertrain.training.method import Method
 from countertrain.training.methods import ct
 from countertrain.training.ranks import ALONE, Ranks, share_out
 from countertrain.training.state import Remembering, TrainingState
+from countertrain.training.sums import average_terms
 from countertrain.training.trouble import NonFiniteLossError, find_non_finite, warn_of_failures
 
 __all__ = ["BatchCallback", "Callback", "CounterfactualTrainer"]
@@ -227,19 +221,18 @@ class CounterfactualTrainer:
         return state
 
     # --8<-- [start:algorithm]
-    def _descend(self, state: TrainingState, given: _Fit) -> list[dict[str, Tensor]]:
+    def _descend(self, state: TrainingState, given: _Fit) -> list[Mapping[str, Tensor]]:
         """Algorithm 1, one epoch: for each mini-batch the loss and every term that it had, (P,) by name."""
         loss, parameters, n_batches = state.loss, state.population.trainable(), len(given.batches)
         mini_batches = given.batches.epoch(loss.sampler)
         loss.begin_epoch(n_batches)  # lines 2-6: factuals, targets, counterfactuals, neighbours
-        curves: list[dict[str, Tensor]] = []
+        curves: list[Mapping[str, Tensor]] = []
         for x, y in mini_batches:  # line 7
             values, gradients = loss.slopes(x, y)  # lines 8-9: yloss + div + advloss + ridge
             curves.append(values)
             if self.on_nonfinite == "skip" and not torch.isfinite(values["loss"]).all():
                 continue
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = None if gradient is None else lay_out_like(parameter, gradient)
+            set_gradients(parameters, gradients)
             given.ranks.add_gradients(parameters)
             take_step(state.optimizer)  # line 10
             if self.project is not None:
@@ -257,7 +250,7 @@ class CounterfactualTrainer:
         """One epoch: descend, score, and look for what went wrong, model by model."""
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
         curves = self._descend(state, given)
-        metrics = _average(curves) | state.loss.session.metrics()
+        metrics = average_terms(curves) | state.loss.session.metrics()
         metrics |= self._score(state.loss.model, *_take_some(given.batches.x, given.batches.y), "train")
         if given.validation is not None:
             metrics |= self._score(state.loss.model, *given.validation, "validation")
@@ -363,12 +356,6 @@ def _take_some(x: Tensor, y: Tensor) -> Rows:
     block = _SCORED // _BLOCKS
     parts = [slice(first, first + block) for first in range(0, len(y) - block + 1, (len(y) - block) // (_BLOCKS - 1))]
     return torch.cat([x[part] for part in parts]), torch.cat([y[part] for part in parts])
-
-
-def _average(curves: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Each term (P,) on average over the mini-batches that had it: some may have had no counterfactuals."""
-    names = dict.fromkeys(name for values in curves for name in values)
-    return {name: torch.stack([values[name] for values in curves if name in values]).mean(0) for name in names}
 
 
 def _parameters(modules: Sequence[nn.Module]) -> list[Tensor]:
