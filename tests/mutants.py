@@ -48,7 +48,7 @@ _ROOMS = {
     "tables/scales.py": ["tests/tables/test_scales.py", "tests/tables/test_encoder.py"],
     "evaluation": ["tests/evaluation"],
 }
-"""Where mutants are drawn, and the tests of these rooms."""
+"""Where mutants are drawn, and the tests of these rooms; a module whose tests have its name is asked of these alone."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ def _list_mutants(file: Path, name: str) -> Iterator[Mutant]:
     text = file.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     tests = next(tests for room, tests in _ROOMS.items() if name.startswith(room))
+    namesake = f"tests/{Path(name).parent}/test_{file.stem}.py"
+    tests = [namesake] if (ROOT / namesake).exists() else tests
     for node in ast.walk(ast.parse(text)):
         for change, what in _CHANGES:
             with contextlib.suppress(LookupError, TypeError, AttributeError):

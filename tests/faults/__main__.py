@@ -7,6 +7,7 @@ import argparse
 import importlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -42,26 +43,28 @@ def main() -> None:
     out = asked.out.resolve()
     found = json.loads(out.read_text()) if out.exists() else {}
     for part in asked.parts:
-        tallies = _run_quickly(part) if asked.quick else _run(part, asked.jobs, asked.kills, asked.every)
         kept = {tally["job"]: tally for tally in found.get(part, ())}
-        found[part] = list((kept | {tally.job: tally.to_json() for tally in tallies}).values())
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(found, indent=1) + "\n")
+        # written down one by one, since all of them take a while
+        for tally in _run_quickly(part) if asked.quick else _run(part, asked.jobs, asked.kills, asked.every):
+            kept[tally.job] = tally.to_json()
+            found[part] = list(kept.values())
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _run(part: str, jobs: list[str], kills: int, every: int) -> list[Tally]:
+def _run(part: str, jobs: list[str], kills: int, every: int) -> Iterator[Tally]:
     """One part of all."""
     here = [name for name in jobs if name != "sweep"]  # whose workers are processes that nobody can fork ahead
     trained = [name for name in here if name in ("table", "moons")]
     if part == "random":
-        return [kill_at_random(JOBS[name], kills) for name in jobs]
-    if part == "moments":
-        return [disturb_at_moments(JOBS[name], every=every) for name in here]
-    if part == "disk":
-        return [disturb_at_moments(JOBS[name], full_disk, every=every) for name in trained]
-    if part == "removed":
-        return [disturb_at_moments(JOBS[name], remove, every=every) for name in trained]
-    return [meet_limits()]
+        yield from (kill_at_random(JOBS[name], kills) for name in jobs)
+    elif part == "moments":
+        yield from (disturb_at_moments(JOBS[name], every=every) for name in here)
+    elif part in ("disk", "removed"):
+        act = full_disk if part == "disk" else remove
+        yield from (disturb_at_moments(JOBS[name], act, every=every) for name in trained)
+    else:
+        yield meet_limits()
 
 
 def _run_quickly(part: str) -> list[Tally]:

@@ -63,14 +63,17 @@ def _prepare(job: Job, place: Path) -> _Bench:
 
 
 def kill_at_random(job: Job, kills: int, seed: int = 0) -> Tally:
-    """Kill a job, and kill it again when it goes on, until it ends in spite of all; then from the start."""
+    """Kill a job, and kill it again when it goes on, until it ends in spite of all; then from the start.
+
+    After the last kill it may end.
+    """
     rng = random.Random(seed)
     with TemporaryDirectory() as name:
         bench = _prepare(job, Path(name))
         tally = Tally(job.title, seconds=round(bench.whole.seconds, 2), moments=bench.whole.moments)
         while tally.disturbed < kills:
             folder = bench.place / f"killed{tally.finished}"
-            while (ended := bench.run(folder, after=rng.uniform(0, bench.whole.seconds))).killed:
+            while (ended := bench.run(folder, after=_draw_moment(rng, bench, tally.disturbed < kills))).killed:
                 tally.disturbed += 1
                 tally.in_writes += any(Path(file).name.startswith(".") for file in _list(folder) if ".lock" not in file)
             if ended.code != 0:
@@ -79,6 +82,10 @@ def kill_at_random(job: Job, kills: int, seed: int = 0) -> Tally:
             else:
                 bench.judge(folder, tally, f"kill {tally.disturbed}")
     return tally
+
+
+def _draw_moment(rng: random.Random, bench: _Bench, more: bool) -> float | None:
+    return rng.uniform(0, bench.whole.seconds) if more else None
 
 
 def disturb_at_moments(job: Job, act: Act = kill, every: int = 1, first: int = 1) -> Tally:

@@ -179,10 +179,6 @@ def test_no_row_of_a_part_exceeds_its_ceiling(network: dict[str, Any], width: fl
     shares = torch.rand(8, 200, FEATURES, generator=stream, dtype=torch.float64)
     shares[:, :80] = shares[:, :80].round()  # corners
     x = low.unsqueeze(1) + shares * (high - low).unsqueeze(1)
-    for i, number in enumerate(read.codes.numbers.tolist()):  # and where pieces meet, as far as they lie within
-        knots = read.codes.knots.expand(len(read.codes.numbers), -1)[i]
-        drawn = knots[torch.randint(len(knots), (8, 80), generator=stream)]
-        x[:, 80:160, number] = drawn.clamp(low[:, [number]], high[:, [number]])
     for group in ENCODER.categories:
         if group.stop - group.start == 1:
             x[..., group] = x[..., group].round()
@@ -197,6 +193,21 @@ def test_no_row_of_a_part_exceeds_its_ceiling(network: dict[str, Any], width: fl
     assert (score.amax(1) <= ceiling + 1e-9).all()
     if width == 0 and not network["hidden"] and (network["n"], network["n_classes"]) == (1, 2):
         assert torch.allclose(score.amax(1), ceiling, atol=1e-3)
+
+
+def test_what_units_come_to_between_two_ends_is_what_they_come_to_at_each_knot_there() -> None:
+    read = Network.of(as_one(make_models(n=1, hidden=(4,), n_classes=2, seed=0, pieces=True)))
+    assert read is not None
+    bounds, knots = Bounds(read, ENCODER.categories), read.codes.knots  # (J,)
+    ends = torch.randn(50, len(read.codes.numbers), 2, dtype=torch.float64).sort(-1).values
+    low, high = (end.contiguous() for end in ends.unbind(-1))
+    inside = ((low.unsqueeze(-1) < knots) & (knots < high.unsqueeze(-1))).unsqueeze(-1)  # (50, R, J, 1)
+    assert {*inside.sum((-1, -2)).flatten().tolist()} >= {0, 1, 2, 3}
+    for found, (at_knots, *_), none in zip(
+        bounds._look_up(low, high), bounds._runs, (torch.inf, -torch.inf), strict=True
+    ):
+        each = torch.where(inside, at_knots, none)  # (50, R, J, h)
+        assert torch.equal(found, each.amin(2) if none > 0 else each.amax(2))
 
 
 @settings(max_examples=10, deadline=None)
