@@ -150,6 +150,8 @@ async def misbehave(port: int, requests: list[bytes], until: float, out: LoadRes
             request = rng.choice(requests)
             if way == "drips":
                 for byte in request[:20]:
+                    if writer.is_closing():  # sent away
+                        break
                     writer.write(bytes([byte]))
                     await asyncio.sleep(0.5)
             elif way == "half a body":

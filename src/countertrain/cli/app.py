@@ -142,8 +142,8 @@ def _count_threads() -> int:
 
 def _say(error: Exception) -> str | None:
     """What to say of an error instead of its traceback; None where that is all there is."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"{error.filename or 'a file could not be written or read'}: {error.strerror}"
     if isinstance(error, ValueError | OSError):
         return str(error)
     from countertrain.models.kernels import CompilerError

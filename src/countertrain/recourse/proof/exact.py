@@ -6,9 +6,6 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import Bounds as Ends
-from scipy.optimize import LinearConstraint, milp
-from scipy.sparse import coo_array
 from torch import Tensor
 
 from countertrain.recourse.network import Network
@@ -100,6 +97,10 @@ class _Program:
 
     def solve(self, seconds: float) -> "_Solution":
         """Minimise the cost."""
+        from scipy.optimize import Bounds as Ends  # a tenth of the time in which a service starts, and few ask
+        from scipy.optimize import LinearConstraint, milp
+        from scipy.sparse import coo_array
+
         lengths = [len(places) for places, _ in self.entries]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         columns = np.concatenate([places for places, _ in self.entries])
