@@ -54,6 +54,8 @@ class LoadResult:
     """Megabytes of all processes of the server, every second."""
     cpu: dict[str, float] = field(default_factory=dict)
     """Seconds of the server and of the clients, which say something even where other programs are running."""
+    others: list[float] = field(default_factory=list)
+    """Processes of the machine that ran or waited for a core, less the two of clients and server, every second."""
     bad: Counter[str] = field(default_factory=Counter)
     """What the bad clients did."""
 
@@ -62,18 +64,28 @@ class LoadResult:
         """Answers a second."""
         return len(self.seconds) / self.lasted
 
-    def line(self, name: str) -> str:
-        """All in one line."""
+    def tell(self, who: str, out: Path | None = None) -> None:
+        """All on the screen, and into a record, if there is one: docs/reliability.md shows it."""
         p50, p99 = np.percentile(self.seconds, [50, 99])
-        errors = {status: n for status, n in self.statuses.items() if status != "200"}
         third = max(1, len(self.memory) // 3)
-        spent = ", ".join(f"{who} {1000 * cpu / len(self.seconds):.2f}" for who, cpu in self.cpu.items())
-        return (
-            f"{name:34s} {self.rate:7.1f} answers/s   p50 {p50:6.3f} s   p99 {p99:6.3f} s   "
-            f"max {max(self.seconds):6.3f} s   {errors or 'no'} errors of {len(self.seconds)}   "
-            f"memory {np.mean(self.memory[third : 2 * third]):.0f} -> {np.mean(self.memory[-third:]):.0f} MB   "
-            f"CPU ms an answer: {spent}" + (f"   bad clients: {dict(self.bad)}" if self.bad else "")
-        )
+        row = {
+            "who asks": who,
+            "answers": len(self.seconds),
+            "errors": sum(n for status, n in self.statuses.items() if status != "200"),
+            "answers a second": round(self.rate, 1),
+            "p50, ms": round(1000 * p50),
+            "p99, ms": round(1000 * p99),
+            "CPU of the service, ms an answer": round(1000 * self.cpu["server"] / len(self.seconds), 1),
+            "CPU of the clients, ms": round(1000 * self.cpu["client"] / len(self.seconds), 1),
+            "memory in the second and in the last third, MB": (
+                f"{np.mean(self.memory[third : 2 * third]):.0f}, {np.mean(self.memory[-third:]):.0f}"
+            ),
+            "programs that wanted a core beside it": round(np.mean(self.others), 1),
+        }
+        print(row, dict(self.statuses), dict(self.bad) or "", flush=True)
+        if out is not None:
+            record = json.loads(out.read_text()) if out.exists() else {}
+            out.write_text(json.dumps(record | {who: row}, indent=1) + "\n")
 
 
 def table(n: int = 3000) -> tuple[pd.DataFrame, NDArray[np.str_]]:
@@ -203,6 +215,7 @@ async def watch_memory(pid: int, out: LoadResult) -> None:
     """Note the memory of the server every second."""
     while True:
         out.memory.append(sum(map(megabytes, family(pid))))
+        out.others.append(max(0, int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) - 2))
         await asyncio.sleep(1)
 
 
@@ -247,6 +260,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=2.0, help="seconds that a client looks at an answer")
     parser.add_argument("--only-mixed", action="store_true")
     parser.add_argument("--unbatched", action="store_true")
+    parser.add_argument("--out", type=Path, help="record of docs/reliability.md: results/reliability/load.json")
     parser.add_argument("--model", type=Path, help="folder to keep the model in")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -256,20 +270,18 @@ def main() -> None:
             for workers in (1, 2):
                 with server(model, workers, BATCHED) as address:
                     if workers == 1:
-                        print(
-                            asyncio.run(load(address, requests, 1, min(10.0, given.seconds))).line("one client alone")
-                        )
+                        asyncio.run(load(address, requests, 1, min(10.0, given.seconds))).tell("one alone", given.out)
                     result = asyncio.run(load(address, requests, given.clients, given.seconds / 3))
-                print(result.line(f"{given.clients} clients, {workers} workers"), flush=True)
+                result.tell(f"{given.clients} as fast as they can, {workers} workers", given.out)
                 rates.append(result.rate)
             print(f"two workers answer {rates[1] / rates[0]:.2f} times as many as one")
         with server(model, 2, BATCHED) as address:
             mixed = load(address, requests, given.clients, given.seconds, pause=given.pause, n_bad=given.bad)
-            print(asyncio.run(mixed).line(f"{given.clients} clients and {given.bad} bad ones"), flush=True)
+            asyncio.run(mixed).tell(f"{given.clients} and {given.bad} bad ones, 2 workers", given.out)
         if given.unbatched:
             with server(model, 1, ONE_BY_ONE) as address:
                 result = asyncio.run(load(address, requests, given.clients, given.seconds / 3))
-            print(result.line("one by one"), flush=True)
+            result.tell("one by one")
             print(f"micro-batching answers {rates[0] / result.rate:.1f} times as many" if rates else "")
 
 

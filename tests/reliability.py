@@ -19,13 +19,14 @@ RECORDS, PAGE = ROOT / "results" / "reliability", ROOT / "docs" / "reliability.m
 
 def render(records: Path, page: Path) -> list[str]:
     """Write the tables beside the records, and put them between the marks of the page; the names of those put in."""
-    faults, fuzz, mutants = (_read(records / f"{name}.json") for name in ("faults", "fuzz", "mutants"))
+    faults, fuzz, mutants, load = (_read(records / f"{name}.json") for name in ("faults", "fuzz", "mutants", "load"))
     tables = {
         "kills": _tell_kills(faults.get("random", ())),
         "moments": _tell_moments(faults),
         "limits": _tell_moments({"limits": faults.get("limits", ())}),
         "loaders": _tell_loaders(fuzz.get("loaders", {}), fuzz.get("tables")),
         "mutants": _tell_mutants(mutants),
+        "load": [*load.values()],
     }
     for name, rows in tables.items():
         text = markdown(pd.DataFrame(rows)) if rows else "Not recorded yet; the command above does.\n"
