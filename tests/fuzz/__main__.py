@@ -33,10 +33,15 @@ def main() -> None:
         if asked.minutes:
             each = 60 * asked.minutes / len(LOADERS)
             record["loaders"] = {name: _fuzz(name, loader, each, folder) for name, loader in LOADERS.items()}
+            _write(asked.out, record)
         if asked.tables:
             record["tables"] = _try_tables(asked.tables, folder)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(record, indent=1) + "\n")
+            _write(asked.out, record)
+
+
+def _write(out: Path, record: dict[str, object]) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _fuzz(name: str, loader: Loader, seconds: float, folder: Path) -> dict[str, object]:
