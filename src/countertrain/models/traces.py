@@ -208,7 +208,11 @@ class _Layer:
 
     def run(self, h: Tensor) -> Tensor:
         self._given = h
-        self._out = self._layer.rows_last(h) if isinstance(self._layer, Pieces) else self._layer(h)
+        if isinstance(self._layer, Pieces):
+            with torch.no_grad():  # then it writes in place
+                self._out = self._layer.rows_last(h)
+        else:
+            self._out = self._layer(h)
         return self._out
 
     def pull_back(self, g: Tensor) -> Tensor:

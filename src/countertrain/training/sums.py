@@ -116,19 +116,20 @@ class Sums:
         """
         if blocks is not None and not blocks.x.shape[1]:
             blocks = None
+        if x.requires_grad:
+            x = x.detach()  # nothing here requires a gradient: saying so for each update would cost as much as Adam
         key: tuple[object, ...] = (x.shape, x.dtype)
         if blocks is not None:
             sizes = [(name, label.shape[1]) for name, label in blocks.labels.items()]
             key = (*key, *sizes, *blocks.counted, *blocks.taught)
-        with torch.no_grad():
-            layout = self._layouts.get(key)
-            if layout is None or torch.is_autocast_enabled(x.device.type):
-                if not self._model.traceable(x):
-                    return None
-                while len(self._layouts) >= _MOST_LAYOUTS:
-                    del self._layouts[next(iter(self._layouts))]
-                layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
-            return layout.measure(x, y, blocks)
+        layout = self._layouts.get(key)
+        if layout is None or torch.is_autocast_enabled(x.device.type):
+            if not self._model.traceable(x):
+                return None
+            while len(self._layouts) >= _MOST_LAYOUTS:
+                del self._layouts[next(iter(self._layouts))]
+            layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
+        return layout.measure(x, y, blocks)
 
 
 class _Layout:

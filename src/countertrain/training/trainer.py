@@ -256,7 +256,7 @@ class CounterfactualTrainer:
             metrics |= self._score(state.loss.model, *given.validation, "validation")
         epoch, bad = state.epoch + 1, {}
         if self.on_nonfinite == "stop":
-            bad = find_non_finite(curves, state.population, metrics["train_loss"], epoch)
+            bad = find_non_finite(curves, state.population, metrics, epoch)
         compiling = compile_seconds() - compiled_before if self.compiled else 0.0
         seconds = time.perf_counter() - started - compiling
         told = {name: values.tolist() for name, values in metrics.items()}

@@ -29,7 +29,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def find_non_finite(
-    curves: Sequence[Mapping[str, Tensor]], population: Population, train_loss: Tensor, epoch: int
+    curves: Sequence[Mapping[str, Tensor]], population: Population, metrics: Mapping[str, Tensor], epoch: int
 ) -> dict[int, str]:
     """In which mini-batch each model's loss (P,) first was NaN or infinite, or that its weights are so now."""
     way_out = (
@@ -37,9 +37,11 @@ def find_non_finite(
     )
     size = len(population)
     whole = [torch.isfinite(p).reshape(size, -1).all(1) for p in population.parameters.values()]
-    whole.append(torch.isfinite(train_loss))
+    whole.append(torch.isfinite(metrics["train_loss"]))
     broken = f"the weights or their loss are not finite after the last update of epoch {epoch}; {way_out}"
     bad = dict.fromkeys((~torch.stack(whole).all(0)).nonzero().flatten().tolist(), broken)
+    if torch.isfinite(metrics["loss"]).all():  # a mean is finite only if all of its numbers are
+        return bad
     wrong = ~torch.isfinite(torch.stack([values["loss"] for values in curves]))  # (batches, P)
     for i in wrong.any(0).nonzero().flatten().tolist():
         batch = int(wrong[:, i].nonzero()[0])
