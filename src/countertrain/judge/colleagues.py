@@ -21,12 +21,18 @@ _MOST_ROWS, _MOST_NUMBERS = 10_000, 2**20  # that a colleague is fitted to
 
 
 def make_colleagues() -> dict[str, Any]:
-    """Shallow boosted trees and logistic regression, not fitted yet: relatives of those who judge, but none of them."""
+    """Deep boosted trees and logistic regression, not fitted yet: relatives of those who judge, but none of them.
+
+    The trees are no relatives of the teacher's, which are shallow and see every column: what a network was taught to
+    say where its advice ends, those would only repeat.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier  # late: most commands need no scikit-learn
     from sklearn.linear_model import LogisticRegression
 
     return {
-        "boosting": HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0),
+        "boosting": HistGradientBoostingClassifier(
+            max_iter=40, learning_rate=0.2, max_leaf_nodes=63, min_samples_leaf=10, max_features=0.5, random_state=0
+        ),
         "logistic": LogisticRegression(C=0.3, max_iter=1000),
     }
 
@@ -47,8 +53,7 @@ def choose_taus(decider: Decider) -> dict[int, float]:
     asking = {k: rows for k, rows in asking.items() if len(rows) >= _FEWEST}
     if not asking:
         return {}
-    colleagues, search = _fit_colleagues(decider, stream), RecourseSearch.of(decider)
-    return {k: _choose_tau(decider, search, colleagues, k, rows) for k, rows in asking.items()}
+    return _settle_taus(decider, RecourseSearch.of(decider), _fit_colleagues(decider, stream), asking)
 
 
 def _list_wanted(decider: Decider) -> list[int]:
@@ -65,18 +70,29 @@ def _fit_colleagues(decider: Decider, stream: torch.Generator) -> list[Any]:
     return [model.fit(x[few].double().numpy(), y[few].numpy()) for model in make_colleagues().values()]
 
 
-def _choose_tau(decider: Decider, search: RecourseSearch, colleagues: list[Any], k: int, x: Tensor) -> float:
-    """The least of some probabilities of class k at which advice to people at rows x (n, D) holds, by halving."""
-    request, threshold = search.request(decider.encoder.decode(x.numpy()), decider.classes[k]), decider.threshold
-    taus = [tau if threshold is None else round(threshold.shift(tau, k), 4) for tau in (*_TAUS, _SUREST)]
-    low, high = 0, len(_TAUS)
-    while low < high:
-        middle = (low + high) // 2
-        told = search.advise(request, taus[middle])
-        rows = told.x[told.valid].numpy()
-        accepted = [decide_by(model.predict_proba(rows), threshold) == k for model in colleagues if len(rows)]
-        if accepted and np.logical_and.reduce(accepted).mean() >= _HOLDS:
-            high = middle
-        else:
-            low = middle + 1
-    return taus[high]
+def _settle_taus(
+    decider: Decider, search: RecourseSearch, colleagues: list[Any], asking: dict[int, Tensor]
+) -> dict[int, float]:
+    """By class, the least of some probabilities at which advice to people at rows (n, D) holds, by halving.
+
+    People who are to reach the same probability are advised together, whatever they want: few rows take a search
+    nearly as long as many.
+    """
+    threshold, encoder = decider.threshold, decider.encoder
+    taus = {
+        k: [tau if threshold is None else round(threshold.shift(tau, k), 4) for tau in (*_TAUS, _SUREST)]
+        for k in asking
+    }
+    requests = {k: search.request(encoder.decode(x.numpy()), decider.classes[k]) for k, x in asking.items()}
+    bounds = {k: (0, len(_TAUS)) for k in asking}
+    while middle := {k: (low + high) // 2 for k, (low, high) in bounds.items() if low < high}:
+        for tau in {taus[k][i] for k, i in middle.items()}:
+            wanting = [k for k, i in middle.items() if taus[k][i] == tau]
+            told = search.advise([requests[k] for k in wanting], tau)
+            parts = torch.arange(len(told.x)).split([len(asking[k]) for k in wanting])
+            for k, part in zip(wanting, parts, strict=True):
+                rows = told.x[part][told.valid[part]].numpy()
+                accepted = [decide_by(model.predict_proba(rows), threshold) == k for model in colleagues if len(rows)]
+                holds = bool(accepted) and np.logical_and.reduce(accepted).mean() >= _HOLDS
+                bounds[k] = (bounds[k][0], middle[k]) if holds else (middle[k] + 1, bounds[k][1])
+    return {k: taus[k][high] for k, (_, high) in bounds.items()}

@@ -23,9 +23,9 @@ from countertrain.search.state import Memory
 
 __all__ = ["Ladder"]
 
-_REAL_ROWS = (40, 200, 2000)  # tried per person; the next number for those not yet helped
-_FINALISTS = 6  # of these, how many are looked at closely
-_ATYPICAL = 16.0  # what it costs to be twice as far from real people as they are from each other
+_REAL_ROWS = (200, 2000)  # tried per person; the next number for those not yet helped
+_FINALISTS = 12  # of these, how many are looked at closely
+_ATYPICAL = 32.0  # what it costs to be twice as far from real people as they are from each other
 _TYPICAL = 1.0  # how far from real people a simpler row may be, if it comes to that, in what is typical of them
 _SLACK = 1.03  # by which it may be less typical than it was: no trifle is kept for a hair's breadth
 _UNSURE = 1e-4  # by which a probability in single precision may be wrong, many times over

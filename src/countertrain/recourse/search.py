@@ -197,11 +197,12 @@ class RecourseSearch:
         return [found[a:b] for a, b in pairwise(ends)]
 
     @torch.no_grad()
-    def advise(self, request: Request, tau: float) -> Attempt:
-        """What is recommended to people who are refused, encoded, and no more said of it."""
-        decider, reach = self.decider, self.keep_unknown(request.frame, request.reach)
+    def advise(self, requests: Sequence[Request], tau: float) -> Attempt:
+        """What is recommended to people who are refused, encoded, and no more said of it; all are searched together."""
+        decider, frame = self.decider, pd.concat([request.frame for request in requests], ignore_index=True)
+        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
         ladder = Ladder(decider.model, self.grid, self.reference, tau, N_STEPS, True, threshold=decider.threshold)
-        return ladder.climb(reach, request.target)
+        return ladder.climb(reach, torch.cat([request.target for request in requests]))
 
     def default_tau(self, target: Tensor) -> float:
         """How sure advice is to make the model, for people who all want the same class.
