@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 
 from countertrain.judge.colleagues import make_colleagues
+from countertrain.runs.registry import teach_by_boosting
 
 __all__ = ["Kinds"]
 
@@ -23,7 +24,7 @@ class Kinds:
 
     def fit(self, X: NDArray[np.float64], y: NDArray[np.int64], /) -> Self:
         """Learn from rows X (n, D) of classes y (n,); by merit, whoever is worse at rows held out has less to say."""
-        self.members: list[Any] = list(make_colleagues().values())
+        self.members: list[Any] = [teach_by_boosting(), make_colleagues()["logistic"]]
         if self.trees:
             self.members.append(ExtraTreesClassifier(100, min_samples_leaf=3, random_state=0))
         codes = np.unique(y, return_inverse=True)[1]

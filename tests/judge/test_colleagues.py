@@ -14,6 +14,7 @@ from countertrain import CounterfactualClassifier
 from countertrain.judge import colleagues
 from countertrain.judge.colleagues import choose_taus, make_colleagues
 from countertrain.recourse.search import RecourseSearch
+from countertrain.runs.registry import teach_by_boosting
 
 
 @cache
@@ -69,9 +70,18 @@ def test_what_was_learnt_is_asked_for_kept_and_read_again(tmp_path: Path) -> Non
 
 def test_of_two_classes_either_may_be_wanted_and_of_few_people_nothing_is_learnt() -> None:
     decider = fitted().decider
-    assert choose_taus(replace(decider, target=None)).keys() == {0, 1}
+    either = choose_taus(replace(decider, target=None))  # both searched together
+    assert either.keys() == {0, 1}
+    assert either[1] == decider.taus[1]
     assert decider.held_out is not None
     few = tuple(part[:20] for part in decider.held_out)
     assert choose_taus(replace(decider, held_out=(few[0], few[1]))) == {}
     assert choose_taus(replace(decider, held_out=None)) == {}
     assert CounterfactualClassifier(**QUICK, settings={"calibrate": False}).fit(*draw_rows(300)).decider.taus == {}
+
+
+def test_no_colleague_thinks_as_the_teacher_does() -> None:
+    x, y = (part.numpy() for part in fitted().decider.reference or ())
+    said = [model.fit(x, y).predict_proba(x)[:, 1] for model in (*make_colleagues().values(), teach_by_boosting())]
+    for colleague in said[:-1]:
+        assert np.abs(colleague - said[-1]).mean() > 0.02
