@@ -119,6 +119,18 @@ def test_listed_columns_are_put_on_top_of_the_schema() -> None:
     assert classifier.schema is declared
 
 
+def test_what_names_give_away_is_fixed_unless_somebody_said_what_is() -> None:
+    def find_fixed(**given: Any) -> list[str]:
+        schema = plain(epochs=0, **given).fit(X, Y).encoder_.schema
+        return [column.name for column in schema.columns if column.mutability == "none"]
+
+    assert plain(epochs=0, immutable=["job"]).fit(X, Y).settings_.immutable == ("job", "age")
+    assert find_fixed() == ["age"]
+    assert find_fixed(fix_proposed=False) == find_fixed(increase=["age"]) == []
+    assert find_fixed(schema=Schema.infer(X)) == find_fixed(settings={"immutable": []}) == []
+    assert find_fixed(schema=Schema.infer(X), fix_proposed=True) == ["age"]
+
+
 @pytest.mark.parametrize(
     "labels",
     [

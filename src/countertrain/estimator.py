@@ -23,6 +23,7 @@ from countertrain.recourse.defaults import N_STEPS, OPTIONS
 from countertrain.recourse.threshold import decide
 from countertrain.runs import callbacks, export, fitting
 from countertrain.runs.folder import read_run, write_run
+from countertrain.runs.looking import hold_fixed
 from countertrain.runs.measure import Training
 from countertrain.runs.modules import Module
 from countertrain.runs.monotone import declare_monotone
@@ -35,6 +36,8 @@ from countertrain.search.generator import Generator
 from countertrain.tables.cells import as_declared
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.labels import code_labels
+from countertrain.tables.names import find_fixed
+from countertrain.tables.regularities import infer_schema
 from countertrain.tables.schema import Schema, as_frame, check_names
 from countertrain.training.history import History
 from countertrain.training.method import Method
@@ -66,6 +69,9 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
       column is sure to be among them, as in cross-validation.
     - `immutable`, `increase`, `decrease`: names of columns that people cannot change, or only one way; they overrule
       the schema.
+    - `fix_proposed`: whether what people can rarely change, by the names of the columns of a DataFrame (age, sex,
+      family, where they live), is held fixed, too, as `settings_.immutable` then says. Left out, it is unless `schema`
+      or `settings` say what is fixed.
     - `target`: the class that people want. Whatever explains, judges and reports then speaks of it.
     - `threshold`: the probability that `target` needs, of two classes: a number; or "cost:5:1", chosen by the held-out
       rows so that mistakes cost least (to grant it wrongly costs 5, to refuse it wrongly 1); or "rate:0.3", so that
@@ -122,6 +128,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         immutable: Sequence[str] | None = None,
         increase: Sequence[str] | None = None,
         decrease: Sequence[str] | None = None,
+        fix_proposed: bool | None = None,
         target: Any = None,
         threshold: float | str | Mapping[str, float] | None = None,
         monotone: Mapping[str, Any] | Sequence[Any] | NDArray[Any] | None = None,
@@ -156,6 +163,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.immutable = immutable
         self.increase = increase
         self.decrease = decrease
+        self.fix_proposed = fix_proposed
         self.target = target
         self.threshold = threshold
         self.monotone = monotone
@@ -196,6 +204,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             )
         if isinstance(table, pd.DataFrame):
             table = table.drop(columns=[name for name in settings.drop if name in table])
+        settings = self._hold_fixed(settings, table)
         encoder = find_encoder(settings.encoder)(self._schema_of(table, settings), table)
         label = _name_of(y, encoder.schema.names)
         with as_declared():
@@ -380,7 +389,7 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def save(self, path: str | os.PathLike[str], *, rows: bool = True, overwrite: bool = False) -> None:
         """Write the fitted classifier into a new folder, whole or not at all.
 
-        `rows=False` leaves out the training rows, with which recourse is compared. Nothing but another classifier is
+        `rows=False` leaves out the rows of people, with which recourse is compared. Nothing but another classifier is
         ever overwritten.
         """
         check_is_fitted(self)
@@ -502,6 +511,13 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         validate_data(self, X, reset=False, skip_check_array=True)
         return X.set_axis(list(self.encoder_.schema.names), axis=1)
 
+    def _hold_fixed(self, settings: Settings, table: Table) -> Settings:
+        """The settings that hold fixed, too, what people can rarely change, unless somebody said what is fixed."""
+        said = self.schema is not None or settings.schema_file or "immutable" in settings_to_mapping(self.settings)
+        if not isinstance(table, pd.DataFrame) or (said if self.fix_proposed is None else not self.fix_proposed):
+            return settings
+        return hold_fixed(settings, find_fixed(map(str, table.columns)))[0]
+
     def _schema_of(self, table: Table, settings: Settings) -> Schema:
         """The schema given, or else inferred, with the columns that are listed by name."""
         if not isinstance(self.schema, Schema | None):
@@ -512,7 +528,8 @@ class CounterfactualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         schema = self.schema
         if schema is None and settings.schema_file is not None:
             schema = read_schema(Path(settings.schema_file))
-        schema = Schema.infer(table) if schema is None else schema
+        if schema is None:
+            schema = infer_schema(table) if isinstance(table, pd.DataFrame) else Schema.infer(table)
         check_names(list(settings.mutability), schema.names)
         schema = declare_monotone(settings, schema, list(table.columns) if isinstance(table, pd.DataFrame) else None)
         return schema.with_columns(**{name: {"mutability": way} for name, way in settings.mutability.items()})

@@ -1,14 +1,20 @@
 """`countertrain check`: a look at a table, a schema to edit, and training with what was proposed."""
 
+import asyncio
+import json
 import os
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
+from fastapi import FastAPI
 
 from countertrain.cli import main
 from countertrain.runs.folder import read_run
+from countertrain.serve.app import create_app
 from countertrain.tables.schema import Schema
 from loans import loans
 
@@ -76,6 +82,15 @@ def test_from_an_ugly_file_to_a_model_with_one_look(
     moved = told["employer"] != people["employer"]
     assert set(told.loc[moved, "employer"]) <= {"state", "self"}
     assert (told["age"] == people["age"]).all()
+    asked = json.loads(people[[*proposed.names]].head(2).to_json(orient="records"))
+    answered, page = asyncio.run(_ask(create_app(trained.decider, target="granted"), {"rows": asked}))
+    assert (answered.status_code, page.status_code) == (200, 200)
+    assert [one["factual"]["employer"] for one in answered.json()["explanations"]] == [*people["employer"].head(2)]
+
+
+async def _ask(app: FastAPI, question: dict[str, Any]) -> tuple[httpx.Response, httpx.Response]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        return await client.post("/explain", json=question), await client.get("/")
 
 
 def test_a_line_of_the_proposal_can_be_refused(ugly: Path) -> None:
@@ -157,7 +172,7 @@ def test_whatever_else_training_refuses_is_found_by_trying(
 REAL = {
     "adult": (
         "income",
-        {"fixed", "rare", "blank", "rule"},
+        {"fixed", "rare", "blank", "rule", "spike"},
         {
             "age",
             "marital-status",
@@ -189,7 +204,7 @@ REAL = {
     ),
     "churn": ("churn", {"fixed", "missing", "rule"}, {"female", "senior_citizen", "partner", "dependents", "tenure"}),
     "credit_default": ("default.payment.next.month", {"id", "code", "fixed"}, {"SEX", "MARRIAGE", "AGE", "EDUCATION"}),
-    "give_me_some_credit": ("SeriousDlqin2yrs", {"id", "fixed", "missing"}, {"age", "NumberOfDependents"}),
+    "give_me_some_credit": ("SeriousDlqin2yrs", {"id", "fixed", "missing", "spike"}, {"age", "NumberOfDependents"}),
     "california_housing_balanced": ("target", {"fixed"}, {"HouseAge", "Population", "Latitude", "Longitude"}),
 }
 

@@ -101,6 +101,14 @@ def test_training_rows_may_be_left_out(classifier: CounterfactualClassifier, tmp
     assert np.array_equal(loaded.predict(X), classifier.predict(X))
     loaded.save(tmp_path / "again")
     assert load(tmp_path / "again").reference_x_ is None
+    tested = replace(classifier.run_.data, test=classifier.run_.data.train, test_frame=X.assign(label=Y))
+    write_run(replace(classifier.run_, data=tested), tmp_path / "kept")  # as the command trains it
+    assert (tmp_path / "kept" / "test.csv").exists()
+    load(tmp_path / "kept").save(tmp_path / "bare", rows=False)
+    assert not (tmp_path / "bare" / "test.csv").exists()
+    assert not any(
+        len(x) for name, x in load_file(tmp_path / "bare" / "rows.safetensors").items() if name[-2:] in (".x", ".y")
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,11 @@ import pandas as pd
 import pytest
 
 from countertrain.tables import Inspection, inspect, inspect_source, load
-from countertrain.tables.inspection.names import find_hint, says_code, says_id
+from countertrain.tables.encoder import Encoder
+from countertrain.tables.names import find_hint, says_code, says_id
+from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import OTHER, Boolean, Categorical, Numeric, Schema, SchemaError
+from countertrain.tables.spikes import find_ends, find_spikes
 from loans import loans
 
 N = 300
@@ -361,3 +364,21 @@ def test_the_service_takes_levels_that_are_not_listed_where_they_count_as_one() 
     assert TypeAdapter(value_type(column, {})).validate_python("astronaut") == "astronaut"
     with pytest.raises(ValidationError):
         TypeAdapter(value_type(column.model_copy(update={"unseen": "refuse"}), {})).validate_python("astronaut")
+
+
+def test_codes_and_caps_far_from_all_others_are_seen_and_nobody_is_sent_there() -> None:
+    gains = np.array([*range(0, 40_000, 100), *[99_999] * 6, -999, *[-999_999] * 5], dtype=float)
+    assert find_spikes(gains).tolist() == [-999_999.0, 99_999.0]
+    assert find_ends(gains) == (-999.0, 39_900.0)
+    pair, line = [0.0, 100.0] * 9, [*range(9)]
+    for honest in (pair, line, [*line, 1e6], [*line, *[15] * 9]):  # also one rich person, and a cap that is not far
+        assert not len(find_spikes(np.array(honest, dtype=float)))
+    frame = pd.DataFrame({"gain": gains, "other": np.arange(len(gains)) % 7, "label": np.arange(len(gains)) % 2})
+    seen = inspect(frame, "label")
+    (finding,) = (one for one in seen.findings if one.kind == "spike")
+    assert finding.seen == "-999,999, 99,999 in 11 rows (2.7 %), far from all others, -999 to 39,900"
+    column = seen.schema["gain"]
+    assert isinstance(column, Numeric)
+    assert (column.lower, column.upper) == (-999.0, 39_900.0)
+    encoder = Encoder.fit(seen.schema, frame, fit_scale=Ranks.fit)
+    assert encoder.decode(encoder.encode(frame), frame)["gain"].tolist() == gains.tolist()  # people keep theirs

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from countertrain.tables import load
-from countertrain.tables.regularities import find_rules
+from countertrain.tables.regularities import find_rules, infer_schema
 from countertrain.tables.schema import Schema
 
 N = 400
@@ -47,10 +47,23 @@ def test_one_row_against_it_is_enough() -> None:
     assert not RULES & {*find_rules(odd, Schema.infer(odd).columns)}
 
 
+def test_what_holds_about_is_found_where_neither_part_says_it_alone() -> None:
+    about = PEOPLE.assign(
+        total=PEOPLE["total"] * draw.uniform(0.95, 1.05, N), due=PEOPLE["price"] + draw.integers(0, 2, N)
+    )
+    found = find_rules(about, Schema.infer(about).columns)
+    assert "total ~ months * price" in found
+    assert not any(rule.startswith(("due", "price")) for rule in found)  # as good as one another
+    loose = PEOPLE.assign(total=PEOPLE["total"] * draw.uniform(0.5, 1.5, N))
+    assert not any(rule.startswith("total") for rule in find_rules(loose, Schema.infer(loose).columns))
+    held = about.rename(columns={"months": "tenure"})  # which nobody can change, but what is paid in it follows
+    assert "total ~ tenure * price" in (infer_schema(held).rules or ())
+
+
 def test_rules_that_contradict_one_another_are_none_and_a_file_has_those_that_hold(tmp_path) -> None:  # type: ignore[no-untyped-def]
     schema = Schema.infer(PEOPLE)
     assert schema.with_rules(["total = months * price", "total = price + extra"]).rules is None
     PEOPLE.assign(age=LINE, label=PEOPLE["colour"]).drop(columns="colour").to_csv(tmp_path / "t.csv", index=False)
     assert {*(load(tmp_path / "t.csv").schema.rules or ())} >= RULES
     assert not any("age" in rule for rule in load(tmp_path / "t.csv").schema.rules or ())
-    assert load(PEOPLE, label="colour").schema.rules is None
+    assert {*(load(PEOPLE, label="colour").schema.rules or ())} >= RULES  # and so has a frame

@@ -393,3 +393,9 @@ def test_single_precision_takes_no_number_the_way_that_it_may_not_go(
     after = encoder.decode(moved, origin=frame)["wealth"]
     assert (sign * (after - frame["wealth"]) >= 0).all()
     assert (after != frame["wealth"]).any()
+
+
+def test_a_table_without_numbers_has_nothing_to_scale() -> None:
+    scales = FeatureScales.of([])
+    assert scales.decode(torch.zeros(0).double()).shape == scales.encode(torch.zeros(0).double()).shape == (0,)
+    assert scales.decode(torch.zeros(3, 0).double()).shape == (3, 0)

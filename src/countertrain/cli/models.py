@@ -110,6 +110,8 @@ def explain(
     from countertrain.tables import naming_lines, read_table
     from countertrain.tables.cells import as_declared
 
+    if out is not None and out.suffix.lower() not in (".csv", ".json"):
+        raise ValueError(f"--out writes a CSV or JSON file, whose name ends in .csv or .json; got {out}")
     run = read_run(folder)
     if out is not None:
         check_writable(out)
@@ -146,7 +148,7 @@ def explain(
         )
         console.print(f"[dim]{escape(said)}[/]", soft_wrap=True)
     if out is not None:
-        write_text(out, _write_found(found, numbered, why, as_json=out.suffix == ".json"))
+        write_text(out, _write_found(found, numbered, why, as_json=out.suffix.lower() == ".json"))
         console.print(f"[dim]{len(found)} people: {out}[/]", soft_wrap=True)
 
 

@@ -1,10 +1,10 @@
 """Training on the command line."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,7 +40,7 @@ def train(
         typer.Option(
             "--fix-proposed/--no-fix-proposed",
             help="Hold fixed, too, what people can rarely change, by the names of the columns.",
-            show_default="done for a file without --schema or --settings",
+            show_default="done for a table without --schema or --settings",
         ),
     ] = None,
     objective: Annotated[
@@ -85,10 +85,12 @@ def train(
     """
     from countertrain.cli.console import console, training_bars
     from countertrain.runs.fitting import warn_if_immature
+    from countertrain.runs.looking import hold_fixed
     from countertrain.runs.settings import Settings
     from countertrain.runs.track import find_tracker, tracking
     from countertrain.runs.training import RunError, default_folder, holds_finished
     from countertrain.runs.training import train as train_run
+    from countertrain.tables import propose_fixed
     from countertrain.training.ranks import Ranks
 
     if seed is not None and seeds is not None:
@@ -114,10 +116,9 @@ def train(
         seeds=parse_seeds(seeds) if seeds is not None else None if seed is None else [seed],
     )
     fixes = fix_proposed or (fix_proposed is None and settings_file is None and schema is None)
-    fixed = _find_fixed(data, told) if fixes else []
-    if fixed:
-        told["immutable"] = [*told.get("immutable", ()), *fixed]
-    settings = Settings.resolve(data, told)
+    settings, fixed = Settings.resolve(data, told), list[str]()
+    if fixes:
+        settings, fixed = hold_fixed(settings, propose_fixed(data, settings.label))
     folder = out or default_folder(settings)
     n = len(settings.seeds)
     title = f"{settings.data}, {settings.objective}, {n} model{'s' if n > 1 else ''}"
@@ -151,17 +152,6 @@ def train(
     if finished_before:
         console.print(f"{folder} already holds this run; nothing to do")
     _print_training(run, folder)
-
-
-def _find_fixed(data: str, told: Mapping[str, Any]) -> list[str]:
-    """The columns that people rarely can or should change, by their names, and of which nothing was said."""
-    from countertrain.tables import propose_fixed
-
-    said = {
-        told.get("label"),
-        *(name for way in ("immutable", "increase", "decrease", "drop") for name in told.get(way, ())),
-    }
-    return [name for name in propose_fixed(data, told.get("label")) if name not in said]
 
 
 def _say_fixed(fixed: Sequence[str]) -> None:

@@ -61,10 +61,12 @@ def tune(
     is started again.
     """
     from countertrain.cli.console import counting
+    from countertrain.runs.looking import hold_fixed
     from countertrain.runs.settings import Settings, parse_assignments
     from countertrain.runs.track import find_tracker, show_finished
     from countertrain.runs.tune import SPACE, Bound, Goal, check_optuna, tunable
     from countertrain.runs.tune import tune as run_tune
+    from countertrain.tables import propose_fixed
 
     goal = Goal(tuple(minimise or ("ip", "cost")), tuple(map(Bound.parse, constraint or ["accuracy >= bl - 0.01"])))
     shared = parse_assignments(assignments or [])
@@ -81,6 +83,8 @@ def tune(
         seeds=list(range(seeds)),
     )
     settings = Settings.resolve(data, overrides)
+    if settings_file is None and schema is None:  # as `train` does
+        settings, _ = hold_fixed(settings, propose_fixed(data, settings.label))
     narrowed = dict(map(_range, ranges or []))
     for name, ends in narrowed.items():
         if name in shared:

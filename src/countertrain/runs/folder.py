@@ -78,7 +78,7 @@ def recover_run(path: Path) -> None:
 
 
 def write_run(run: Run, path: Path, *, rows: bool = True, overwrite: bool = False) -> Run:
-    """Write a run into a folder, whole or not at all; `rows=False` leaves out the training rows.
+    """Write a run into a folder, whole or not at all; `rows=False` leaves out the rows of people.
 
     Nothing but another run is ever overwritten, and only one process at a time writes into a folder.
     """
@@ -187,8 +187,8 @@ def _fill(run: Run, folder: Path, *, rows: bool) -> str:
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     write_tensors(folder / "weights.safetensors", _weights(run.models), {})
-    write_tensors(folder / "rows.safetensors", _rows(run, reference=rows), {})
-    if data.test_frame is not None and len(data.test_frame):
+    write_tensors(folder / "rows.safetensors", _rows(run, people=rows), {})
+    if rows and data.test_frame is not None and len(data.test_frame):
         write_rows(folder / _TEST, data.test_frame)
     checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir()) if file.is_file()}
     if run.twin is not None:
@@ -197,14 +197,14 @@ def _fill(run: Run, folder: Path, *, rows: bool) -> str:
     return _identify(checksums)
 
 
-def _rows(run: Run, *, reference: bool) -> dict[str, Tensor]:
+def _rows(run: Run, *, people: bool) -> dict[str, Tensor]:
     """The rows that a run keeps, and the domain of its search, where it was inferred from rows that are not kept."""
     data = run.data
     nobody = Split(data.train.x[:0], data.train.y[:0])
     kept = {
-        "test": data.test,
-        "validation": keep_reference(data.validation) if reference else nobody,
-        "reference": keep_reference(data.train) if reference else nobody,
+        "test": data.test if people else nobody,
+        "validation": keep_reference(data.validation) if people else nobody,
+        "reference": keep_reference(data.train) if people else nobody,
     }
     tensors = {f"{name}.{part}": getattr(rows, part) for name, rows in kept.items() for part in "xy"}
     if data.domain is not None or run.settings.domain == "inferred":

@@ -1,14 +1,21 @@
 """What training says of a table of one's own before it begins."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from countertrain.runs.settings import Settings
 from countertrain.tables import Inspection
 from countertrain.tables.schema import SchemaError
 from countertrain.words import list_phrases
 
-__all__ = ["describe_look", "refuse_table"]
+__all__ = ["describe_look", "hold_fixed", "refuse_table"]
+
+
+def hold_fixed(settings: Settings, names: Iterable[str]) -> tuple[Settings, list[str]]:
+    """The settings by which, of columns that people can rarely change, those stay of which nothing else was said."""
+    said = {settings.label, *settings.mutability, *settings.drop}
+    fixed = [name for name in names if name not in said]
+    return settings.change(immutable=(*settings.immutable, *fixed)), fixed
 
 
 def refuse_table(look: Inspection, settings: Settings) -> None:

@@ -16,8 +16,8 @@ from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.inspection import Inspection, inspect
 from countertrain.tables.inspection.findings import RowNames
-from countertrain.tables.inspection.names import find_hint
 from countertrain.tables.inspection.whole import name_apart
+from countertrain.tables.names import find_fixed
 from countertrain.tables.scales import Ranks
 from countertrain.tables.schema import Schema
 from countertrain.tables.sources.dialects import find_lines, read_header
@@ -82,7 +82,7 @@ def load(
         if hear is not None:
             hear(_inspect_file(path, frame, label=label, schema=schema, drop=drop))
         with naming_lines(path, len(frame)):
-            options |= {"name": short_name(path), "title": path.name, "regular": _find_free(frame)}
+            options |= {"name": short_name(path), "title": path.name}
             return from_frame(frame, fit_encoder=fit_encoder, **options)
     given = fit_encoder != Encoder.fit
     own_encoder = (name in _LOADERS and name not in TABLES and name != "loans") or name in plugins
@@ -142,15 +142,7 @@ def inspect_source(
     try:
         fit = partial(Encoder.fit, fit_scale=Ranks.fit)  # as training does with a table of one's own
         with cells.naming_rows(rows.name), cells.as_declared():
-            from_frame(
-                frame,
-                label=look.label,
-                schema=schema,
-                drop=drop,
-                title=title,
-                fit_encoder=fit,
-                regular=_find_free(frame),
-            )
+            from_frame(frame, label=look.label, schema=schema, drop=drop, title=title, fit_encoder=fit)
     except ValueError as error:
         return look.refuse(str(error))
     return look
@@ -169,20 +161,16 @@ def _name_rows(path: Path, n: int) -> RowNames:
     return RowNames("line", lambda: np.arange(n) + 2) if is_excel(path) else RowNames()
 
 
-def _find_free(frame: pd.DataFrame) -> list[str]:
-    """The columns of which nothing says that people can rarely change them."""
-    return [str(name) for name in frame.columns if find_hint(str(name)) is None]
-
-
 def propose_fixed(source: str, label: str | None) -> list[str]:
-    """The columns of a file, but for its label, that people rarely can or should change, by their names."""
+    """The columns of a file or converted folder that people rarely can or should change, by their names."""
     path = Path(source)
-    if source in _LOADERS or not path.is_file() or not is_table(path) or source in _find_plugins():
+    if source in _LOADERS or not path.exists() or source in _find_plugins():
         return []
+    if path.is_dir():
+        return find_fixed(open_folder(path, data_seed=None).schema.names)
     read = read_header(path) if is_csv(path) else [str(name) for name in read_table(path).columns]
     names = name_apart([name or f"Unnamed: {i}" for i, name in enumerate(read)])  # as pandas calls them
-    hinted = [name for name in names if find_hint(name) is not None]
-    return [name for name in hinted if name != (label or names[-1])]
+    return [name for name in find_fixed(names) if name != (label or names[-1])]
 
 
 def naming_lines(path: Path, n: int) -> AbstractContextManager[None]:

@@ -21,6 +21,7 @@ from pydantic import (
 
 from countertrain.constraints import Mutability
 from countertrain.tables.sentences import SchemaError, in_one_sentence
+from countertrain.tables.spikes import find_ends
 from countertrain.words import plain, read_sign, suggest
 
 __all__ = [
@@ -75,9 +76,9 @@ class Numeric(BaseModel):
     step: float | None = Field(default=None, gt=0, validate_default=True)
     """Advice is given in multiples of it; None: 1 for integers, else any number."""
     lower: float | None = None
-    """None: the lowest value of the training rows."""
+    """None: the lowest value of the training rows, but for codes such as -999 (`spikes`)."""
     upper: float | None = None
-    """None: the highest value of the training rows."""
+    """None: the highest value of the training rows, but for codes and caps such as 99,999 (`spikes`)."""
     mutability: Mutability = "both"
     monotone: Monotone = None
     missing: Literal["refuse", "fill", "level"] = "refuse"
@@ -141,7 +142,7 @@ class Numeric(BaseModel):
         """The column with bounds, where they were left open, from its values."""
         if not len(values):
             raise SchemaError(f"column {self.name!r} has no value in the training rows; drop it")
-        low, high = float(values.min()), float(values.max())
+        low, high = find_ends(values)
         if self.step is not None:  # bounds that the values can be rounded to
             ends = np.array([_n_steps(low, self.step, math.floor), _n_steps(high, self.step, math.ceil)])
             low, high = _multiples(ends, self.step).tolist()

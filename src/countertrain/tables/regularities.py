@@ -1,4 +1,4 @@
-"""What holds between columns in every row of a table, though nobody has declared it, written as rules."""
+"""What holds between columns in every row of a table, or about, though nobody has declared it, written as rules."""
 
 import math
 import operator
@@ -12,16 +12,28 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from countertrain.tables.columns import Column, Numeric
+from countertrain.tables.names import find_fixed
+from countertrain.tables.schema import Schema, as_frame
 
-__all__ = ["find_rules"]
+__all__ = ["find_rules", "infer_schema"]
 
 _FEWEST = 30  # rows that show it
 _UNLIKELY = math.log(1e-12)  # that so many rows all have a level by chance
 _MOST = 25  # columns of numbers that are compared with one another
 _SAMPLE = 64  # rows that must agree before all are looked at
+_ABOUT = 0.01  # of the variance of a number may be left open by what it is made of, for that to hold about
+_NEAR, _MOSTLY = 0.2, 0.98  # how far from it a row may be, and how many rows must not be farther
 _MADE: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "*": operator.mul}
 
 Floats = NDArray[np.float64]
+
+
+def infer_schema(table: pd.DataFrame) -> Schema:
+    """What the rows of a table show, with rules for what holds in every row between columns that people may change."""
+    table = as_frame(table)
+    schema = Schema.infer(table)
+    held = {name: {"mutability": "none"} for name in find_fixed(schema.names)}
+    return schema.with_rules(find_rules(table, schema.with_columns(**held).columns))
 
 
 def find_rules(table: pd.DataFrame, columns: Sequence[Column]) -> tuple[str, ...]:
@@ -71,22 +83,40 @@ def _say_level(column: str, label: str) -> str:
 
 
 def _find_sums(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
-    """Numbers that are the sum or the product of two others, to the step in which they are told."""
+    """Numbers that are the sum or the product of two others, to the step in which they are told, or about that."""
     numeric = [column for column in columns if isinstance(column, Numeric) and column.blank is None]
     known = table[[column.name for column in numeric]].dropna()
     if not 3 <= len(numeric) <= _MOST or len(known) < _FEWEST:
         return
     numbers: Floats = known.to_numpy(dtype=np.float64).T  # (C, n)
     few = numbers[:, np.linspace(0, numbers.shape[1] - 1, _SAMPLE).astype(int)]
+    best: dict[str, tuple[float, str]] = {}  # of several that say what a number is, the one that misses it least
     for (i, j), (sign, make) in product(combinations(range(len(numeric)), 2), _MADE.items()):
         made = make(few[i], few[j])
         for k, whole in enumerate(numeric):
             trivial = k in (i, j) or len(np.unique(few[k])) < 5 or min(np.ptp(few[i]), np.ptp(few[j])) == 0
             slack = 1e-6 * np.abs(few[k]).max() if whole.step is None else 0.5001 * whole.step
-            if trivial or whole.mutability == "none" or (np.abs(few[k] - made) > slack).any():
+            if trivial or whole.mutability == "none" or _miss(few[k], made) > 5 * _ABOUT:
                 continue
-            if (np.abs(numbers[k] - make(numbers[i], numbers[j])) <= slack).all():
-                yield f"{_quote(whole.name)} = {_quote(numeric[i].name)} {sign} {_quote(numeric[j].name)}"
+            every = make(numbers[i], numbers[j])
+            exact = bool((np.abs(numbers[k] - every) <= slack).all())
+            if exact or _holds_about(numbers[k], every, (numbers[i], numbers[j])):
+                missed = 0.0 if exact else _miss(numbers[k], every)
+                made_of = f"{_quote(numeric[i].name)} {sign} {_quote(numeric[j].name)}"
+                rule = f"{_quote(whole.name)} {'=' if exact else '~'} {made_of}"
+                best[whole.name] = min(best.get(whole.name, (math.inf, "")), (missed, rule))
+    yield from (rule for _, rule in best.values())
+
+
+def _holds_about(whole: Floats, made: Floats, parts: Sequence[Floats]) -> bool:
+    """Whether numbers (n,) are nearly what others come to, in nearly every row, and neither of these says it alone."""
+    near = np.abs(whole - made) <= _NEAR * np.abs(made)
+    return _miss(whole, made) <= _ABOUT and near.mean() >= _MOSTLY and min(_miss(whole, one) for one in parts) > 0.1
+
+
+def _miss(whole: Floats, made: Floats) -> float:
+    """The share of the variance of numbers (n,) that others leave open."""
+    return float(np.var(whole - made)) / max(float(np.var(whole)), 1e-300)
 
 
 def _quote(name: str) -> str:

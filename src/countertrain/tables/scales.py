@@ -250,6 +250,8 @@ class FeatureScales:
     def _interpolate(self, x: Tensor, at: Tensor, to: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
         """Of the features with ranks, (..., R): what rows are on the other side, and the slope of their pieces."""
         mine = x[..., self.ranked]
+        if not len(self.ranked):  # as of a table without numbers
+            return mine, mine
         rows = x.reshape(-1, x.shape[-1])[:, self.ranked].T.contiguous()  # (R, n)
         place = _find_pieces(at, rows)
         slope = slopes.gather(1, place)

@@ -17,6 +17,7 @@ from countertrain.tables.inspection.remarks import (
     remark_code,
     remark_fixed,
     remark_missing,
+    remark_spikes,
 )
 from countertrain.tables.inspection.result import Inspection
 from countertrain.tables.inspection.settling import explain_settings, settle
@@ -125,6 +126,7 @@ class _Look:
         self._add(rare)
         column, blank = remark_blanks(facts, column)
         self._add(blank)
+        self._add(remark_spikes(facts, column))
         self._add(None if column.missing == "refuse" else remark_missing(facts, column))
         self._settle(facts, column)
 

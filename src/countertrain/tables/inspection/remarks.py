@@ -7,12 +7,13 @@ import numpy as np
 from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
 from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import Finding, say_share
-from countertrain.tables.inspection.names import find_hint, says_code, says_id
 from countertrain.tables.inspection.verdicts import MIN_ROWS
+from countertrain.tables.names import find_hint, says_code, says_id
+from countertrain.tables.spikes import find_ends, find_spikes
 from countertrain.tables.summaries import MAX_LEVELS
-from countertrain.words import list_names, plain
+from countertrain.words import list_names, list_phrases, plain
 
-__all__ = ["group_rare", "remark_blanks", "remark_code", "remark_fixed", "remark_missing"]
+__all__ = ["group_rare", "remark_blanks", "remark_code", "remark_fixed", "remark_missing", "remark_spikes"]
 
 _BLANKS = """? ?? - -- . na n/a n.a. nan null nil unknown missing unspecified undefined unbekannt fehlt k.a. inconnu
     inconnue manquant desconocido desconocida onbekend ontbreekt"""
@@ -81,13 +82,28 @@ def remark_code(facts: Facts, column: Column) -> tuple[Column | None, Finding | 
     return column, None
 
 
+def remark_spikes(facts: Facts, column: Column) -> Finding | None:
+    """Numbers that many rows have, far beyond all others: codes or caps, and no amounts."""
+    if not isinstance(column, Numeric) or facts.numbers is None or not np.isfinite(facts.numbers).all():
+        return None
+    spikes = find_spikes(facts.numbers)
+    if not len(spikes):
+        return None
+    n = int(np.isin(facts.numbers, spikes).sum())
+    low, high = (_say(end) for end in find_ends(facts.numbers))
+    listed = list_phrases([_say(one) for one in spikes], 3)
+    seen = f"{listed} in {n:,} rows ({say_share(n, len(facts.values))}), far from all others, {low} to {high}"
+    way_out = "nothing to do; if it stands for a missing value, leave its cells empty in the file"
+    return Finding("spike", facts.name, seen, "learnt from, but nobody is sent there", way_out)
+
+
 def remark_fixed(name: str) -> Finding | None:
     """Why the column of such a name is proposed as fixed."""
     hint = find_hint(name)
     if hint is None:
         return None
     seen = f"{hint.concept}, by its name: {hint.reason}"
-    return Finding("fixed", name, seen, "`train` holds it fixed, Python does not", "declare it as fixed (proposed)")
+    return Finding("fixed", name, seen, "held fixed", "nothing to do; or a schema that lets it change")
 
 
 def remark_blanks(facts: Facts, column: Column) -> tuple[Column, Finding | None]:

@@ -40,6 +40,9 @@ def explain_settings(facts: Facts, column: Column, findings: Sequence[Finding]) 
     if isinstance(column, Numeric):
         reasons["lower"] = "the lowest value of all rows: advice goes no further"
         reasons["upper"] = "the highest value of all rows"
+        spikes = next((one.seen for one in findings if one.kind == "spike"), None)
+        if spikes is not None:
+            reasons["lower" if column.lower != facts.known.min() else "upper"] = spikes
     if isinstance(column, Categorical) and column.rare:
         reasons["rare"] = "nobody is sent to these: fewer than 1 in 1,000 rows, or as good as missing"
     return reasons

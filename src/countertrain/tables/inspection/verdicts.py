@@ -9,7 +9,7 @@ import pandas as pd
 from countertrain.tables.columns import Categorical, Numeric
 from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import DROPPED, REFUSED, Finding, Verdict, say_count, say_share
-from countertrain.tables.inspection.names import says_id
+from countertrain.tables.names import says_id
 from countertrain.tables.summaries import MAX_LEVELS
 from countertrain.words import list_names, plain
 

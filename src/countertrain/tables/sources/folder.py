@@ -76,8 +76,8 @@ def write_folder(folder: Path, description: Description) -> Iterator[tuple[NDArr
     write_text(folder / "description.json", json.dumps(asdict(description), indent=1, ensure_ascii=False))
 
 
-def open_folder(folder: Path, *, label: str | None = None, data_seed: int = 42) -> Dataset:
-    """The data set of such a folder. Its rows stay in the file and cannot be written to."""
+def open_folder(folder: Path, *, label: str | None = None, data_seed: int | None = 42) -> Dataset:
+    """The data set of such a folder, of any label or seed if None. Its rows stay in the file and are never written."""
     path = folder / "description.json"
     if not path.is_file():
         raise ValueError(

@@ -1,6 +1,6 @@
 """Any table with labels as a data set: 70 % of its rows for training, 10 % for validation, 20 % for test."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,7 +9,7 @@ from countertrain.tables import cells
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder, FitEncoder
 from countertrain.tables.labels import check_labels, code_labels
-from countertrain.tables.regularities import find_rules
+from countertrain.tables.regularities import infer_schema
 from countertrain.tables.schema import Numeric, Schema, as_frame, check_names
 from countertrain.tables.splits import split_rows
 from countertrain.words import suggest
@@ -28,12 +28,11 @@ def from_frame(
     title: str = "the table",
     classes: tuple[Any, ...] | None = None,
     fit_encoder: FitEncoder = Encoder.fit,
-    regular: Collection[str] = (),
 ) -> Dataset:
     """A table with a column `label` (its last one if left out); rows without a label are left out, as its title says.
 
     The schema is inferred from all rows if left out, and so are bounds that it leaves open; the encoder is fitted to
-    the training rows. An inferred schema has rules for what holds in every row between the columns `regular`.
+    the training rows.
     """
     table = as_frame(frame).reset_index(drop=True)
     label = choose_label(title, list(table.columns), label, drop)
@@ -43,8 +42,7 @@ def from_frame(
     check_labels(label, title, codes)
     rows = labelled.drop(columns=label)
     if schema is None:
-        schema = Schema.infer(rows.drop(columns=list(drop)))
-        schema = schema.with_rules(find_rules(rows, [column for column in schema.columns if column.name in regular]))
+        schema = infer_schema(rows.drop(columns=list(drop)))
     schema = schema.drop(drop)
     rows, schema = _read_by(schema, rows)
     return Dataset.of(

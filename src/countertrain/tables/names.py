@@ -2,9 +2,10 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Hint", "find_hint", "says_code", "says_id", "split_name"]
+__all__ = ["Hint", "find_fixed", "find_hint", "says_code", "says_id", "split_name"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ def find_hint(name: str) -> Hint | None:
     if found is None and {*_UNITS.split()} & {*words} and {*_PASSED.split()} & {*words}:
         return _TIME
     return None if found in (_AGE, _ORIGIN, _SCHOOL, _TIME) and {*_NOT_OF_PEOPLE.split()} & {*words} else found
+
+
+def find_fixed(names: Iterable[str]) -> list[str]:
+    """The columns that people rarely can or should change, by their names."""
+    return [name for name in names if find_hint(name) is not None]
 
 
 def says_id(name: str) -> bool:
