@@ -15,7 +15,7 @@ export COUNTERTRAIN_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test pytest check style types chromium format paper bench advice defaults reliability mutants docs dist delivery sbom licences pins clean
+.PHONY: demo test pytest check style types chromium format paper bench advice defaults referees reliability mutants docs dist delivery sbom licences pins clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
@@ -57,6 +57,16 @@ advice: $(TOOLS)
 
 defaults: $(TOOLS)
 	$(BIN)/python -m benchmarks.defaults --jobs 2 --page docs/advice.md
+
+# reachml wants other versions of numpy and pandas, and a solver: cplex, whose free edition is on PyPI (Python 3.11).
+REFEREE := build/referee
+GMSC ?= $(or $(COUNTERTRAIN_DATA),../shared/data)/give_me_some_credit_balanced.csv.gz
+referees: $(TOOLS)
+	test -x $(REFEREE)/venv/bin/python || $(PYTHON) -m venv $(REFEREE)/venv
+	$(REFEREE)/venv/bin/python -m pip install --quiet --disable-pip-version-check reachml==0.2.0a1 cplex scipy scikit-learn
+	$(BIN)/python -m benchmarks.referee ask $(REFEREE) --source $(GMSC)
+	$(REFEREE)/venv/bin/python benchmarks/referee.py enumerate $(REFEREE)
+	$(BIN)/python -m benchmarks.referee compare $(REFEREE)
 
 reliability: $(TOOLS)
 	$(BIN)/python -m tests.faults
