@@ -129,6 +129,7 @@ def test_records_that_cannot_be_written_are_refused_before_the_work(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(folder / "m", tmp_path / "m")
+    (tmp_path / "m" / "records.csv").unlink(missing_ok=True)
     (tmp_path / "m" / "records.csv").mkdir()
     monkeypatch.setattr(countertrain.runs.run, "measure", lambda *args, **named: pytest.fail("it began all the same"))
     assert run("evaluate", tmp_path / "m") == 2
