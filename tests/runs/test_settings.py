@@ -43,7 +43,7 @@ def test_the_classifier_begins_with_the_profile_for_tables() -> None:
 
 
 def test_every_parameter_of_the_classifier_that_decides_what_is_trained_is_a_setting() -> None:
-    others = {"schema", "settings", "module", "n_models", "random_state", "verbose"}
+    others = {"schema", "settings", "module", "n_models", "random_state", "verbose", "fix_proposed"}
     parameters = CounterfactualClassifier().get_params()
     assert set(parameters) - others <= set(Settings.model_fields)
     assert {name for name, value in parameters.items() if value is not None} == {"verbose"}

@@ -325,6 +325,17 @@ def test_numbers_are_rounded_to_their_step_within_their_bounds() -> None:
     ]
 
 
+def test_a_code_beyond_the_bounds_stays_what_it_is_and_is_written_down() -> None:
+    frame = pd.DataFrame({"c": [*range(0, 4000, 20), *[99_999] * 5]})
+    encoder = encoder_of(frame)
+    gains = encoder.schema["c"]
+    assert isinstance(gains, Numeric)
+    assert (gains.upper, gains.codes) == (3980, (99_999,))
+    assert Schema.from_toml(encoder.schema.to_toml()) == encoder.schema
+    assert_frame_equal(encoder.decode(encoder.encode(frame)), frame, check_exact=True)
+    assert encoder.decode(encoder.encode(pd.DataFrame({"c": [50_000]})))["c"].tolist() == [3980]
+
+
 def test_levels_need_not_be_one_hot_to_be_decoded() -> None:
     encoder = column(["a", "b", None])
     assert decoded(encoder, [0.2, 0.3, 0.1], [0.9, 0.1, 0.0]) == ["b", "a"]

@@ -21,7 +21,7 @@ from pydantic import (
 
 from countertrain.constraints import Mutability
 from countertrain.tables.sentences import SchemaError, in_one_sentence
-from countertrain.tables.spikes import find_ends
+from countertrain.tables.spikes import find_ends, find_spikes
 from countertrain.words import plain, read_sign, suggest
 
 __all__ = [
@@ -79,6 +79,8 @@ class Numeric(BaseModel):
     """None: the lowest value of the training rows, but for codes such as -999 (`spikes`)."""
     upper: float | None = None
     """None: the highest value of the training rows, but for codes and caps such as 99,999 (`spikes`)."""
+    codes: tuple[float, ...] | None = None
+    """Numbers beyond the bounds that are no amounts, such as 99,999: who has one keeps it, and nobody is sent there."""
     mutability: Mutability = "both"
     monotone: Monotone = None
     missing: Literal["refuse", "fill", "level"] = "refuse"
@@ -130,6 +132,13 @@ class Numeric(BaseModel):
         n_steps = n_steps.clip(_n_steps(lower, self.step, math.ceil), _n_steps(upper, self.step, math.floor))
         return _multiples(n_steps, self.step)
 
+    def read_rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same for numbers that a row has: its `codes` lie beyond the bounds, and stay what they are."""
+        rounded = self.round_to_step(values)
+        for code in self.codes or ():
+            rounded = np.where(np.isclose(values, code, rtol=1e-5), code, rounded)
+        return rounded
+
     def ends(self) -> NDArray[np.float64]:
         """(2,), the lowest and the highest number that it may become, once its bounds are known."""
         return self.round_to_step(np.array([self.lower, self.upper], dtype=np.float64))
@@ -139,7 +148,7 @@ class Numeric(BaseModel):
         return -math.inf if self.lower is None else self.lower, math.inf if self.upper is None else self.upper
 
     def bound(self, values: NDArray[np.float64]) -> Self:
-        """The column with bounds, where they were left open, from its values."""
+        """The column with bounds and codes, where they were left open, from its values."""
         if not len(values):
             raise SchemaError(f"column {self.name!r} has no value in the training rows; drop it")
         low, high = find_ends(values)
@@ -150,7 +159,8 @@ class Numeric(BaseModel):
             "lower": low if self.lower is None else self.lower,
             "upper": high if self.upper is None else self.upper,
         }
-        return type(self)(**{**self.model_dump(), **bounds})
+        codes = [code for code in find_spikes(values).tolist() if not bounds["lower"] <= code <= bounds["upper"]]
+        return type(self)(**{"codes": codes or None, **self.model_dump(exclude_none=True), **bounds})
 
     def fit(self, values: NDArray[np.float64]) -> Self:
         """The column with bounds and fill, where they were left open, from its values in the training rows."""

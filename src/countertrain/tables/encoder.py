@@ -197,7 +197,7 @@ class Encoder:
         """(n,), the rounded number that stands in column i of rows (n, D), NaN for none, or the place of its level."""
         column, block = self.schema.columns[i], x[:, self.slices[i]]
         if isinstance(column, Numeric):
-            numbers = column.round_to_step(self.scales[i].decode(block[:, 0].astype(np.float64)))
+            numbers = column.read_rounded(self.scales[i].decode(block[:, 0].astype(np.float64)))
             return np.where(block[:, 1] > 0.5, np.nan, numbers) if has_indicator(column) else numbers
         return block.argmax(1) if isinstance(column, Categorical) else (block[:, 0] > 0.5).astype(np.intp)
 
