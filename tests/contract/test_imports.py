@@ -1,4 +1,4 @@
-"""Imports go one way: words, files, constraints, models, search, training, tables, runs, command (docs/design.md)."""
+"""Imports go one way, along the line of rooms that docs/design.md draws."""
 
 import ast
 import json

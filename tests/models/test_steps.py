@@ -51,14 +51,17 @@ def test_an_optimiser_that_is_loaded_goes_on_from_what_was_loaded() -> None:
     assert torch.equal(train(take_step), train(lambda optimizer: optimizer.step()))
 
 
-def test_a_parameter_that_lies_elsewhere_by_now_is_still_moved() -> None:
-    parameter = torch.ones(2, requires_grad=True)
-    optimizer = fused_adam([parameter], lr=0.1)
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_parameter_that_lies_elsewhere_by_now_is_still_moved(moved: int) -> None:
+    parameters = [torch.ones(2, requires_grad=True) for _ in range(2)]
+    optimizer = fused_adam(parameters, lr=0.1)
     for _ in range(2):
-        parameter.data = parameter.data.clone()
-        parameter.grad = torch.ones(2)
+        parameters[moved].data = parameters[moved].data.clone()
+        for parameter in parameters:
+            parameter.grad = torch.ones(2)
         take_step(optimizer)
-    torch.testing.assert_close(parameter.detach(), torch.full((2,), 0.8))
+    for parameter in parameters:
+        torch.testing.assert_close(parameter.detach(), torch.full((2,), 0.8))
 
 
 def test_whoever_watches_the_steps_of_an_optimiser_sees_them() -> None:

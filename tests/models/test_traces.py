@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from countertrain.models.architectures import Pieces, mlp, piecewise
 from countertrain.models.deciding import Committee
 from countertrain.models.population import Population
-from countertrain.models.traces import ACTIVATIONS, ChainTrace, trace
+from countertrain.models.traces import ACTIVATIONS, ChainTrace, Tracer
 
 D, K, N = 3, 4, 7
 
@@ -104,7 +104,7 @@ def test_written_out_derivatives_are_finite_differences() -> None:
     def value() -> float:
         again = population.trace(x)
         assert again is not None
-        return float((again.logits * by_logits.transpose(1, 2)).sum())
+        return float((again.rows_last * by_logits).sum())
 
     step = 1e-6
     for tensor, slope in ((x, seen.by_rows(by_logits)), *_with_slopes(population, seen, by_logits)):
@@ -167,10 +167,10 @@ def test_what_nobody_wrote_out_is_left_to_autograd(build: Callable[[], nn.Module
     population = Population([build().double()])
     x, by_logits = rows(1), torch.randn(1, K, N, dtype=torch.float64)
     assert population.trace(x) is None
-    seen = trace(population, x)
+    seen = Tracer(population)(x)
     expected, _ = by_autograd(population, x, by_logits)
     torch.testing.assert_close(seen.by_rows(by_logits), expected)
-    assert not seen.logits.requires_grad
+    assert not seen.rows_last.requires_grad
 
 
 def test_under_autocast_nothing_is_written_out() -> None:
@@ -185,11 +185,24 @@ def test_a_committee_knows_the_derivatives_of_its_mean_probability(kind: str) ->
     models = [KINDS[kind](seed) for seed in range(3)]
     committee = Committee(models)
     x, by_logits = rows(1), torch.randn(1, K, N, dtype=torch.float64)
-    seen = committee.trace(x)
-    assert seen is not None
+    see = Tracer(committee)
+    see(x - 1)
+    seen = see(x)  # in the same memory
     inside = x.clone().requires_grad_()
     mean = torch.stack([model(inside[0]).softmax(-1) for model in models]).mean(0)  # (n, K)
-    torch.testing.assert_close(seen.logits[0], mean.log())
+    torch.testing.assert_close(seen.rows_last[0].T, mean.log())
     (expected,) = torch.autograd.grad((mean.log().T * by_logits[0]).sum(), inside)
     assert expected.abs().max() > 1e-3
     torch.testing.assert_close(seen.by_rows(by_logits), expected)
+
+
+@pytest.mark.parametrize("kind", ["ReLU", "pieces"])
+def test_passes_over_other_rows_are_as_new_ones_however_many_rows_there_are(kind: str) -> None:
+    population = Population([KINDS[kind](seed) for seed in range(2)])
+    see = Tracer(population)
+    for n in (N, N, 3, N, 1):
+        x, by_logits = rows(2)[:, :n] + n, torch.randn(2, K, n, dtype=torch.float64)
+        seen, new = see(x), population.trace(x)
+        assert new is not None
+        assert torch.equal(seen.rows_last, new.rows_last)
+        assert torch.equal(seen.by_rows(by_logits), new.by_rows(by_logits))

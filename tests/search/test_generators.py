@@ -2,17 +2,21 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, gravitational, greedy, nearest, revise
-from countertrain.search.losses import energy, log_probabilities
+from countertrain.search.losses import log_probabilities
 from countertrain.search.penalties import Gravity, ScheduledEnergy, distance
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Penalty, SearchState
 from countertrain.search.vae import fit_vae
 from countertrain.testing import check_generator, toy_model, toy_rows
+
+
+def pick(logits: Tensor, target: Tensor) -> Tensor:
+    return logits.gather(-1, target.unsqueeze(-1)).mT
 
 
 def state(step: int = 1, n_steps: int = 30) -> SearchState:
@@ -21,7 +25,7 @@ def state(step: int = 1, n_steps: int = 30) -> SearchState:
     logits = torch.tensor([[[1.0, 2.0, 3.0], [-4.0, 0.0, 4.0]]])
     target = torch.tensor([[2, 0]])
     return SearchState(
-        x, logits, log_probabilities(logits), energy(logits, target), x - factual, factual, target, step, n_steps
+        x, logits.mT, log_probabilities(logits), pick(logits, target), x - factual, factual, target, step, n_steps
     )
 
 
@@ -187,7 +191,7 @@ def test_gravity_is_the_mean_distance_to_the_nearest_rows_of_the_target() -> Non
     rows, target = x[None, :5] + 0.1, (y[None, :5] + 1) % 3
     logits = model(rows[0])[None]
     here = SearchState(
-        rows, logits, logits.log_softmax(-1).mT, logits[..., 0], rows - x[None, :5], x[None, :5], target, 1, 1
+        rows, logits.mT, logits.log_softmax(-1).mT, pick(logits, target), rows - x[None, :5], x[None, :5], target, 1, 1
     )
     for i, (row, aim) in enumerate(zip(rows[0], target[0], strict=True)):
         distances = (x[y == aim] - row).abs().sum(-1).sort().values

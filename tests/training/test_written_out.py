@@ -100,7 +100,7 @@ def test_a_term_that_does_not_know_its_slopes_is_differentiated_with_all_others(
     torch.testing.assert_close(list(gradients), list(torch.autograd.grad(total.sum(), population.trainable())))
 
 
-def test_what_is_trained_may_change_between_epochs() -> None:
+def test_what_is_trained_may_change_between_mini_batches() -> None:
     population = Population([NETWORKS["mlp"](0)])
     sums = Sums.of({"yloss": (1.0, yloss)}, population)
     x, y = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0)
@@ -109,7 +109,6 @@ def test_what_is_trained_may_change_between_epochs() -> None:
         first.requires_grad_(trained)
         first.data = first.data + 1  # and lie elsewhere
         assert sums is not None
-        sums.begin_epoch()
         found = sums.slopes(x, y, None)
         assert found is not None
         total, _ = add_up({"yloss": (1.0, yloss)}, population, x, y)

@@ -33,7 +33,7 @@ def tune(
         list[str] | None, typer.Option(help="A bar to clear, 'accuracy >= bl - 0.01' if left out; repeatable.")
     ] = None,
     trials: Annotated[int, typer.Option(help="Trials in all, those of an interrupted tuning included.", min=1)] = 64,
-    seeds: Annotated[int, typer.Option(help="Models a trial.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Models per trial.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Trials that train as one population.", min=1)] = 16,
     prune: Annotated[
         bool | None,

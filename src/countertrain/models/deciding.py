@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.nn import functional
 from countertrain.models.architectures import Ensemble
 from countertrain.models.frozen import Frozen
 from countertrain.models.population import NotStackableError, Population
-from countertrain.models.traces import Trace
+from countertrain.models.traces import ChainTrace
 
 __all__ = ["Committee", "as_one", "as_searchable", "logits_of"]
 
@@ -66,11 +67,19 @@ class Committee:
 class _CommitteeTrace:
     """What a committee said of rows (1, n, D), and the derivative of that."""
 
-    def __init__(self, seen: Trace) -> None:
+    def __init__(self, seen: ChainTrace) -> None:
         self._seen = seen
-        self._log_p = functional.log_softmax(seen.logits.transpose(1, 2), dim=1)  # (P, K, n)
+        self._read(seen)
+
+    def look(self, x: Tensor) -> Self:
+        """The same over other rows, as many as before."""
+        self._read(self._seen.look(x.expand(len(self._log_p), *x.shape[1:])))
+        return self
+
+    def _read(self, seen: ChainTrace) -> None:
+        self._log_p = functional.log_softmax(seen.rows_last, dim=1)  # (P, K, n)
         self._log_sum = self._log_p.logsumexp(0, keepdim=True)  # (1, K, n)
-        self.logits = (self._log_sum - math.log(len(self._log_p))).transpose(1, 2)  # (1, n, K)
+        self.rows_last = self._log_sum - math.log(len(self._log_p))  # (1, K, n)
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
         """The derivative by the rows, (1, n, D): each model has its share in the probability of each class."""

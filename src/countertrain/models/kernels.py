@@ -20,6 +20,7 @@ __all__ = [
     "compiled",
     "find_compiler",
     "join_rows",
+    "keep_label",
     "lay_rows_last",
     "materialise",
     "multiply_rows_last",
@@ -145,20 +146,25 @@ def append_pieces(h: Tensor, numbers: Tensor, shift: Tensor, slope: Tensor) -> T
 
 def pick_label(values: Tensor, label: Tensor) -> Tensor:
     """The value of each row's label: (..., K, n) values and (..., n) labels -> (..., n)."""
+    return keep_label(values, label.unsqueeze(-2)).squeeze(-2)
+
+
+def keep_label(values: Tensor, label: Tensor) -> Tensor:
+    """The value of each row's label, in its place: (..., K, n) values and (..., 1, n) labels -> (..., 1, n)."""
     if torch.compiler.is_compiling():  # a look at every class, but of many rows at once
-        return torch.where(_is_label(values, label), values, 0.0).sum(-2)
-    return values.gather(-2, label.unsqueeze(-2)).squeeze(-2)
+        return torch.where(_is_label(values, label), values, 0.0).sum(-2, keepdim=True)
+    return values.gather(-2, label)
 
 
 def add_at_label(values: Tensor, label: Tensor, more: Tensor) -> Tensor:
-    """(..., K, n) values with (..., n) more at each row's label."""
+    """(..., K, n) values with more (..., 1, n) at each row's label (..., 1, n)."""
     if torch.compiler.is_compiling():
-        return torch.where(_is_label(values, label), values + more.unsqueeze(-2), values)
-    return values.scatter_add(-2, label.unsqueeze(-2), more.unsqueeze(-2))
+        return torch.where(_is_label(values, label), values + more, values)
+    return values.scatter_add(-2, label, more)
 
 
 def _is_label(values: Tensor, label: Tensor) -> Tensor:
-    return label.unsqueeze(-2) == torch.arange(values.shape[-2], device=label.device).unsqueeze(-1)
+    return label == torch.arange(values.shape[-2], device=label.device).unsqueeze(-1)
 
 
 def zero_nan(x: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class _Moments:
             if not optimizer.state[p]:
                 zeros = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
                 optimizer.state[p] = {"step": torch.zeros(()), **zeros}
-        self._values = [p.detach() for p in self._moving]
+        self._values, self._places = [p.detach() for p in self._moving], [p.data_ptr() for p in self._moving]
         self._states: list[dict[str, Tensor]] = [optimizer.state[p] for p in self._moving]
         self._count = torch.tensor([float(state["step"]) for state in self._states])  # counted up together
         self._steps = list(self._count.unbind())
@@ -68,16 +68,12 @@ class _Moments:
         self._means, self._squares = ([state[name] for state in self._states] for name in ("exp_avg", "exp_avg_sq"))
 
     def hold(self, optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor | None]) -> bool:
-        """Whether the optimiser still remembers the same of the same parameters.
-
-        Looked at for the first of them only: whoever loads an optimiser or moves a model does so as a whole.
-        """
-        if [gradient is None for gradient in gradients] != self._missing:
-            return False
-        if not self._moving:
-            return True
-        first = self._moving[0]
-        return optimizer.state.get(first) is self._states[0] and first.data_ptr() == self._values[0].data_ptr()
+        """Whether the optimiser still remembers the same of the same parameters, and these lie where they lay."""
+        return (
+            [gradient is None for gradient in gradients] == self._missing
+            and [p.data_ptr() for p in self._moving] == self._places
+            and all(optimizer.state.get(p) is state for p, state in zip(self._moving, self._states, strict=True))
+        )
 
     def step(self, group: dict[str, Any], gradients: list[Tensor]) -> None:
         """Move all parameters."""

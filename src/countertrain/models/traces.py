@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from countertrain.models.architectures import Pieces
 from countertrain.models.kernels import multiply_rows_last
 
-__all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Trace", "find_chain", "is_hooked", "run_chain", "trace"]
+__all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Trace", "Tracer", "find_chain", "is_hooked", "run_chain"]
 
 aten = torch.ops.aten
 Link = nn.Module | tuple[str, str | None]
@@ -46,8 +46,8 @@ class Trace(Protocol):
     """What models said of rows, and the derivatives of that."""
 
     @property
-    def logits(self) -> Tensor:
-        """(P, n, K)."""
+    def rows_last(self) -> Tensor:
+        """The logits, (P, K, n)."""
         ...
 
     def by_rows(self, by_logits: Tensor, /) -> Tensor:
@@ -55,16 +55,35 @@ class Trace(Protocol):
         ...
 
 
-def trace(model: Callable[[Tensor], Tensor], x: Tensor, before: Trace | None = None) -> Trace:
-    """A pass over rows x (P, n, *shape), ready for derivatives by the rows.
+class Lasting(Trace, Protocol):
+    """One that can be made again over other rows, in the same memory; what it said before is then lost."""
 
-    It may take the memory of one `before` it, over as many rows by the same models; what that one said is then lost.
+    def look(self, x: Tensor, /) -> Self:
+        """The same pass over other rows, as many as before."""
+        ...
+
+
+class Tracer:
+    """Passes of the same models over rows, ready for derivatives by the rows.
+
+    A pass may take the memory of the one before it, over as many rows; what that one said is then lost.
     """
-    if isinstance(before, ChainTrace):
-        return before.look(x)
-    chain = getattr(model, "trace", None)
-    seen: Trace | None = None if chain is None else chain(x)
-    return _Taped(model, x) if seen is None else seen
+
+    def __init__(self, model: Callable[[Tensor], Tensor]) -> None:
+        self._model = model
+        self._write_out: Callable[[Tensor], Lasting | None] | None = getattr(model, "trace", None)
+        self._before: Lasting | None = None
+        self._shape: torch.Size | None = None
+
+    def __call__(self, x: Tensor) -> Trace:
+        """A pass over rows x (P, n, *shape)."""
+        if self._before is not None and x.shape == self._shape:
+            return self._before.look(x)
+        seen = None if self._write_out is None else self._write_out(x)
+        if seen is None:
+            return _Taped(self._model, x)
+        self._before, self._shape = seen, x.shape
+        return seen
 
 
 class _Taped:
@@ -73,11 +92,11 @@ class _Taped:
     def __init__(self, model: Callable[[Tensor], Tensor], x: Tensor) -> None:
         with torch.enable_grad():
             self._x = x.detach().requires_grad_()
-            self._logits = model(self._x)
-        self.logits = self._logits.detach()
+            self._logits = model(self._x).transpose(1, 2)
+        self.rows_last = self._logits.detach()
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
-        (grad,) = torch.autograd.grad(self._logits, self._x, by_logits.transpose(1, 2))
+        (grad,) = torch.autograd.grad(self._logits, self._x, by_logits)
         return grad
 
 
@@ -106,11 +125,6 @@ class ChainTrace:
             h = station.run(h)
         self.rows_last = h  # (P, K, n)
         return self
-
-    @property
-    def logits(self) -> Tensor:
-        """(P, n, K)."""
-        return self.rows_last.transpose(-1, -2)
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
         """The derivative by the rows, (P, n, D)."""
@@ -144,7 +158,7 @@ class _Linear:
             for name in names
         ]
         self.learns = any(self._learnt)
-        self._given: Tensor | None = None
+        self._turned: Tensor | None = None
         self._out: Tensor | None = None
         self._by_input: Tensor | None = None
         self._by_weight: Tensor | None = None
@@ -152,8 +166,7 @@ class _Linear:
         self.slopes: dict[str, Tensor] = {}
 
     def run(self, h: Tensor) -> Tensor:
-        if h is not self._given:
-            self._given, self._by_row = h, h.transpose(1, 2)
+        self._given = h
         self._out = torch.bmm(self._weight, h, out=self._out)
         return self._out if self._bias is None else self._out.add_(self._bias)
 
@@ -161,6 +174,8 @@ class _Linear:
         """The derivatives by weight and bias, as far as they are trained."""
         weight, bias = self._learnt
         if weight is not None:
+            if self._given is not self._turned:
+                self._turned, self._by_row = self._given, self._given.transpose(1, 2)
             self._by_weight = torch.bmm(g, self._by_row, out=self._by_weight)
         if bias is not None:
             self._by_bias = torch.sum(g, -1, out=self._by_bias)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
-from countertrain.models.kernels import add_at_label, choose, compiled, materialise, pick_label, rows_last, zero_nan
+from countertrain.models.kernels import add_at_label, choose, compiled, keep_label, materialise, rows_last, zero_nan
 from countertrain.models.population import Model, Models, Weight, as_population, measure_width, member, per_model
-from countertrain.models.traces import Trace, trace
+from countertrain.models.traces import Tracer
 from countertrain.search.checks import check_search, check_targets, wrong_logits
-from countertrain.search.losses import cross_entropy, energy, log_probabilities
+from countertrain.search.losses import log_probabilities
 from countertrain.search.penalties import CrossEntropy
 from countertrain.search.pool import Pool, join_pools
 from countertrain.search.rules import SGD
@@ -20,7 +20,6 @@ from countertrain.search.space import FeatureSpace
 from countertrain.search.starts import Factual
 from countertrain.search.state import (
     Counterfactuals,
-    Memory,
     Penalty,
     SearchState,
     Slopes,
@@ -152,8 +151,8 @@ class Generator:
         x = self.space.decode(z)
         if x is not factual:  # a factual outside the domain stays there until it moves
             x = _project(lay_out(x), low, high, constraints)
-        # p >= tau, said of the loss: p = exp(-yloss); a loss is never below 0
-        limit = torch.tensor(-1.0) if self.tau is None else -torch.as_tensor(share(self.tau)).log()
+        # p >= tau, said of the logarithm of p, which is never above 0
+        limit = torch.tensor(1.0) if self.tau is None else torch.as_tensor(share(self.tau)).log()
         return Pool(
             z=own(z),
             x=own(x),
@@ -194,13 +193,14 @@ class Generator:
         if not pool.target.numel():
             return pool
         advance = compiled(Generator._advance) if self.compiled else Generator._advance
+        see = Tracer(population)
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
         for first, n in _blocks(self.n_steps):
             k: Any = torch.tensor(float(first)) if self.compiled else first
-            pool = advance(self, population, pool, constraints, k, n)
+            pool = advance(self, see, pool, constraints, k, n)
             if self.tau is None:
                 continue
-            moving = int((~pool.mature).sum(-1).max())
+            moving = pool.target.shape[1] - int(pool.mature.sum(-1).min())
             if moving == 0:
                 return pool.put_into(everyone, where)
             if moving <= _WORTH_IT * pool.target.shape[1]:
@@ -209,29 +209,41 @@ class Generator:
                 where = rows if where is None else where.gather(1, rows)
                 pool = pool.take(rows)
         # the last iterate may have matured
-        yloss = pool.limit + 1 if self.tau is None else cross_entropy(population(pool.x), pool.target)
-        mature, nascent = pool.look(yloss, pool.x - pool.factual)
-        return replace(pool, mature=mature, nascent=nascent).put_into(everyone, where)
+        near, mature = pool.is_near(pool.x - pool.factual), pool.mature
+        if self.tau is not None:
+            mature = mature | pool.is_mature(log_probabilities(population(pool.x)))
+        pool = replace(pool, mature=mature, nascent=choose(near, pool.x, pool.nascent))
+        return pool.put_into(everyone, where)
 
-    def _advance(self, population: Models, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
+    def _advance(self, see: Tracer, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
-        seen: Trace | None = None
+        z, x, nascent, mature, n_steps, memory = (
+            pool.z,
+            pool.x,
+            pool.nascent,
+            pool.mature,
+            pool.n_steps + n,
+            pool.memory,
+        )
         for k in range(first, first + n) if isinstance(first, int) else [first + i for i in range(n)]:
-            seen = trace(population, pool.x, seen)
-            if seen.logits.shape[:2] != pool.target.shape or seen.logits.ndim != 3:
-                raise wrong_logits(seen.logits, pool.target)
-            state = pool.state(materialise(seen.logits), k, self.n_steps)
+            seen = see(x)
+            if seen.rows_last.shape[::2] != pool.target.shape:
+                raise wrong_logits(seen.rows_last.transpose(1, 2), pool.target)
+            state = pool.state(x, materialise(seen.rows_last), k, self.n_steps)
             by_logits, by_x = self._slopes(pool.weights, state)
             grad = seen.by_rows(materialise(by_logits))
             for weight, slopes in by_x:
                 grad = _add(grad, weight, slopes)
-            mature, nascent = pool.look(pick_label(state.log_p, pool.target).neg(), state.change)
-            z, memory = self._move(pool, grad, k)
-            x = _project(self.space.decode(z), pool.low, pool.high, constraints)
-            x = choose(mature, pool.x, x)  # mature rows stay where they are
-            n_steps = pool.n_steps + ~mature
-            pool = replace(pool, z=z, x=materialise(x), nascent=nascent, mature=mature, n_steps=n_steps, memory=memory)
-        return pool
+            nascent = choose(pool.is_near(state.change), x, nascent)
+            if self.tau is not None:
+                mature = mature | pool.is_mature(state.log_p)
+            grad = self.space.pull_back(z, grad, pool.low, pool.high)
+            delta, memory = self.rule.step(grad, memory, k)
+            z = zero_nan(delta).add_(self.space.settle(z, x))
+            moved = _project(self.space.decode(z), pool.low, pool.high, constraints)
+            x = materialise(choose(mature, x, moved))  # mature rows stay where they are; their z no longer matters
+            n_steps = n_steps if self.tau is None else torch.add(n_steps, mature, alpha=-1)
+        return replace(pool, z=z, x=x, nascent=nascent, mature=mature, n_steps=n_steps, memory=memory)
 
     def _slopes(
         self, weights: Sequence[float | Tensor], state: SearchState
@@ -243,7 +255,8 @@ class Generator:
         """
         terms: list[tuple[float | Tensor, Penalty]] = [] if self.loss is None else [(1.0, self.loss)]
         terms += [(weight, penalty) for weight, (_, penalty) in zip(weights, self.penalties, strict=True)]
-        by_energy: float | Tensor = 0.0
+        by_energy: float | Tensor = 0.0  # and by so much more with each unit of energy:
+        steepening: float | Tensor = 0.0
         by_logits: Tensor | None = None
         by_x: list[tuple[float | Tensor, Tensor]] = []
         for weight, term in terms:
@@ -252,20 +265,15 @@ class Generator:
             slopes: Slopes = term.slopes(state) if hasattr(term, "slopes") else _differentiate(term, state)
             if slopes.by_energy is not None:
                 by_energy = weight * slopes.by_energy + by_energy
+                steepening = weight * slopes.steepening + steepening
             if slopes.by_logits is not None:
                 more = _times(weight, slopes.by_logits)
                 by_logits = more if by_logits is None else by_logits + more
             if slopes.by_x is not None:
                 by_x.append((weight, slopes.by_x))
-        drop = by_energy if isinstance(by_energy, Tensor) else torch.full_like(state.energy, by_energy)
         by_logits = torch.zeros_like(state.log_p) if by_logits is None else by_logits
-        return add_at_label(by_logits, state.target, drop.neg().expand_as(state.energy)), by_x
-
-    def _move(self, pool: Pool, grad: Tensor, k: int) -> tuple[Tensor, Memory]:
-        """The states one step on; those of mature rows no longer matter."""
-        grad = self.space.pull_back(pool.z, grad, pool.low, pool.high)
-        delta, memory = self.rule.step(grad, pool.memory, k)
-        return zero_nan(delta).add_(self.space.settle(pool.z, pool.x)), memory
+        at_label = (state.own_logit * _beside(steepening)).sub_(_beside(by_energy))  # the energy is minus a logit
+        return add_at_label(by_logits, state.target.unsqueeze(1), at_label), by_x
 
 
 def _bind(part: Part, x: Tensor, y: Tensor) -> Part:
@@ -296,31 +304,36 @@ def _blocks(n_steps: int) -> Iterator[tuple[int, int]]:
 def _differentiate(penalty: Penalty, state: SearchState) -> Slopes:
     """Derivatives of a penalty by x and by the logits, by autograd; None where it does not depend on them."""
     with torch.enable_grad():
-        x, logits = state.x.detach().requires_grad_(), state.logits.detach().requires_grad_()
+        x, logits = state.x.detach().requires_grad_(), state.by_class.detach().requires_grad_()
         seen = replace(
             state,
             x=x,
-            logits=logits,
-            log_p=log_probabilities(logits),
-            energy=energy(logits, state.target),
+            by_class=logits,
+            log_p=logits.log_softmax(1),
+            own_logit=keep_label(logits, state.target.unsqueeze(1)),
             change=x - state.factual,
         )
         loss = penalty(seen)
         if not loss.requires_grad:
             return Slopes()
         by_x, by_logits = torch.autograd.grad(loss, (x, logits), torch.ones_like(loss), allow_unused=True)
-    return Slopes(by_x=by_x, by_logits=None if by_logits is None else by_logits.transpose(1, 2))
+    return Slopes(by_x=by_x, by_logits=by_logits)
 
 
 def _times(weight: float | Tensor, by_logits: Tensor) -> Tensor:
     """(P, K, n) slopes times a weight for all rows, or (P, n) one per row."""
     if isinstance(weight, float):
         return by_logits if weight == 1.0 else by_logits * weight
-    return by_logits * weight.unsqueeze(-2)
+    return by_logits * _beside(weight)
+
+
+def _beside(value: float | Tensor) -> float | Tensor:
+    """A number for all rows, or one per row (P, n), to stand beside classes (P, K, n)."""
+    return value.unsqueeze(-2) if isinstance(value, Tensor) and value.ndim else value
 
 
 def _add(total: Tensor, weight: float | Tensor, slopes: Tensor) -> Tensor:
-    """total + weight * slopes, both (P, n, *shape), the weight one for all rows or one per row."""
+    """total + weight * slopes, both (P, n, *shape), written to total; the weight one for all rows or one per row."""
     if isinstance(weight, float):
-        return torch.add(total, slopes, alpha=weight)
-    return torch.addcmul(total, weight.view(*weight.shape, *[1] * (total.ndim - weight.ndim)), slopes)
+        return total.add_(slopes, alpha=weight)
+    return total.addcmul_(weight.view(*weight.shape, *[1] * (total.ndim - weight.ndim)), slopes)

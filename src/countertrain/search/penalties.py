@@ -141,7 +141,7 @@ class ScheduledEnergy:
     def slopes(self, state: SearchState) -> Slopes:
         """phi (1 + 2 rho E)."""
         phi = self._phi(state)
-        return Slopes(by_energy=phi + 2 * phi * self.rho * state.energy)
+        return Slopes(by_energy=phi, steepening=2 * phi * self.rho)
 
     def _phi(self, state: SearchState) -> float:
         return self.phi(state.step, state.n_steps) if self.schedule else 1.0

@@ -7,8 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from countertrain.models.kernels import choose
-from countertrain.search.losses import energy, log_probabilities
+from countertrain.models.kernels import keep_label
 from countertrain.search.state import Memory, SearchState
 
 __all__ = ["Pool", "join_pools"]
@@ -32,15 +31,25 @@ class Pool:
     epsilon: float | Tensor
     weights: tuple[float | Tensor, ...]
 
-    def state(self, logits: Tensor, step: int, n_steps: int) -> SearchState:
-        """What penalties may see of the rows, whose logits these are."""
-        e, log_p, change = energy(logits, self.target), log_probabilities(logits), self.x - self.factual
-        return SearchState(self.x, logits, log_p, e, change, self.factual, self.target, step, n_steps)
+    @property
+    def label(self) -> Tensor:
+        """The targets, to stand beside classes, (P, 1, n)."""
+        return self.target.unsqueeze(1)
 
-    def look(self, yloss: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
-        """Which rows are mature now (P, n), and the last iterates near their factuals (P, n, *shape)."""
-        near = change.abs().flatten(2).amax(-1) <= self.epsilon
-        return self.mature | (yloss <= self.limit), choose(near, self.x, self.nascent)
+    def state(self, x: Tensor, by_class: Tensor, step: int, n_steps: int) -> SearchState:
+        """What penalties may see of the rows at x, whose logits these are, (P, K, n)."""
+        log_p, own_logit = by_class.log_softmax(1), keep_label(by_class, self.label)
+        return SearchState(x, by_class, log_p, own_logit, x - self.factual, self.factual, self.target, step, n_steps)
+
+    def is_near(self, change: Tensor) -> Tensor:
+        """Which rows are within epsilon of their factuals in every feature, (P, n)."""
+        change = change.abs()
+        far = change.amax(-1) if change.ndim == 3 else change.flatten(2).amax(-1)
+        return far <= self.epsilon
+
+    def is_mature(self, log_p: Tensor) -> Tensor:
+        """Which rows have come to tau, by the logarithms of the probabilities (P, K, n) of the classes."""
+        return keep_label(log_p, self.label).squeeze(1) >= self.limit
 
     def take(self, rows: Tensor) -> Self:
         """The pool of these rows of each model, (P, m)."""

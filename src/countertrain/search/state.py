@@ -16,9 +16,9 @@ class SearchState:
     """All that a penalty may see of the iterate x_k."""
 
     x: Tensor  # (P, n, *shape)
-    logits: Tensor  # (P, n, K)
+    by_class: Tensor  # (P, K, n) logits, classes first
     log_p: Tensor  # (P, K, n) logarithm of the probability of each class
-    energy: Tensor  # (P, n) of the target class, E(x, y) = -M(x)[y]
+    own_logit: Tensor  # (P, 1, n) of the target class
     change: Tensor  # (P, n, *shape) = x - factual
     factual: Tensor  # (P, n, *shape)
     target: Tensor  # (P, n)
@@ -27,12 +27,24 @@ class SearchState:
     n_steps: int
     """T, the most steps a row may make."""
 
+    @property
+    def logits(self) -> Tensor:
+        """(P, n, K)."""
+        return self.by_class.transpose(1, 2)
+
+    @property
+    def energy(self) -> Tensor:
+        """(P, n) of the target class, E(x, y) = -M(x)[y]."""
+        return -self.own_logit.squeeze(1)
+
 
 @dataclass(frozen=True, slots=True)
 class Slopes:
     """Derivatives of a penalty by what it depends on, for each row."""
 
     by_energy: float | Tensor | None = None  # (P, n)
+    steepening: float | Tensor = 0.0
+    """How much `by_energy` grows with each unit of energy, beside it: of a square of the energy, twice its weight."""
     by_logits: Tensor | None = None  # (P, K, n), beside the energy
     by_x: Tensor | None = None  # (P, n, *shape), the logits held fixed
 

@@ -123,8 +123,6 @@ class CounterfactualLoss:
 
     def begin_epoch(self, n_batches: int) -> None:
         """Begin an epoch of so many mini-batches; in one's own loop it begins by itself."""
-        if self._sums is not None:
-            self._sums.begin_epoch()
         self.session.before_epoch(self.model, self.epoch, n_batches)
         self.epoch += 1
 

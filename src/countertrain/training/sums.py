@@ -102,18 +102,12 @@ class Sums:
         known = all(getattr(term, "shares", None) is not None for _, term in terms.values())
         return cls(terms, model) if known and isinstance(model, Population) else None
 
-    def begin_epoch(self) -> None:
-        """Forget what was laid out for parameters that lie elsewhere by now, or that are trained no more, or again."""
-        parameters = [(p.data_ptr(), p.requires_grad) for p in self._model.parameters.values()]
-        if parameters != self._parameters:
-            self._parameters = parameters
-            self._layouts.clear()
-
     def slopes(self, x: Tensor, y: Tensor, blocks: "Blocks | None") -> tuple[TermValues, Sequence[Tensor]] | None:
         """Total and terms, and the derivatives of the total by the trainable parameters, for rows (P, b, D).
 
         None where only autograd knows the derivatives of the models. The derivatives are overwritten by the next call.
         """
+        self._forget_others()
         if blocks is not None and not blocks.x.shape[1]:
             blocks = None
         if x.requires_grad:
@@ -131,6 +125,13 @@ class Sums:
             layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
         return layout.measure(x, y, blocks)
 
+    def _forget_others(self) -> None:
+        """Forget what was laid out for parameters that lie elsewhere by now, or that are trained no more, or again."""
+        parameters = [(p.data_ptr(), p.requires_grad) for p in self._model.parameters.values()]
+        if parameters != self._parameters:
+            self._parameters = parameters
+            self._layouts.clear()
+
 
 class _Layout:
     """A mini-batch and blocks of given sizes: what rows weigh, and memory for all that is made of them."""
@@ -140,7 +141,7 @@ class _Layout:
         rows = x if blocks is None else torch.cat([x, blocks.x], dim=1)  # a copy, whose memory is used again
         trace = model.trace(rows)
         assert trace is not None  # looked at before
-        (size, n, n_classes), self._trace = trace.logits.shape, trace
+        (size, n_classes, n), self._trace = trace.rows_last.shape, trace
         self._x = x.clone() if blocks is None else rows
         self._learnt = [name for name, p in model.parameters.items() if p.requires_grad]
         self._label = y.new_empty(size, 1, n)
