@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
 from countertrain.evaluation.divergence import GroupedDivergence
-from countertrain.evaluation.metrics import Explained, Implausibility, Reference, known
-from countertrain.models.population import Population
+from countertrain.evaluation.metrics import Explained, Implausibility, Metric, Reference, known
+from countertrain.models.population import Models, Population
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
@@ -70,23 +70,26 @@ class EvaluationProtocol:
 
 
 def evaluate(
-    models: Sequence[nn.Module] | Population,
+    models: Sequence[nn.Module] | Models,
     x: Tensor,
     y: Tensor,
     *,
     n_classes: int,
     constraints: Constraints | None = None,
     protocol: EvaluationProtocol | None = None,
+    generator: Generator | None = None,
+    also: Sequence[Metric] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
     """Outcomes on test rows x (n, *shape) with classes y (n,): one row for each model, energy weight and round.
 
     For each round, factual and target classes are drawn once for all models; each model then explains random test rows
     that it puts into the factual class itself. Every registered metric of counterfactuals is a column: a mean over
-    the round's individuals, or over the valid counterfactuals among them (`Metric.valid_only`).
+    the round's individuals, or over the valid counterfactuals among them (`Metric.valid_only`); `also` has further ones.
+    A `generator` takes the place of the protocol's search, and knows nothing of its energy weights.
     """
     protocol = protocol or EvaluationProtocol()
-    population = models if isinstance(models, Population) else Population(models)
+    population = models if isinstance(models, Models) else Population(models)
     stream = torch.Generator().manual_seed(protocol.seed)
     people = _People(population, x, n_classes)
     reference = protocol.compare_with(x, y, n_classes, stream)
@@ -96,9 +99,9 @@ def evaluate(
     for first in range(0, len(grid), blocks):
         part = grid[first : first + blocks]
         drawn = people.draw(len(part), protocol.individuals, stream)
-        generator = protocol.generator([weight for weight, _ in part])
-        found = generator(population, x[drawn.rows], drawn.targets(), constraints=constraints)
-        frames.append(_tabulate(part, drawn.explain(population, found, reference)))
+        search = generator or protocol.generator([weight for weight, _ in part])
+        found = search(population, x[drawn.rows], drawn.targets(), constraints=constraints)
+        frames.append(_tabulate(part, drawn.explain(population, found, reference), also))
         progress(first + len(part), len(grid))
     return pd.concat(frames, ignore_index=True)
 
@@ -116,7 +119,7 @@ class _Drawn:
         """Target classes for each model, (P, k n)."""
         return self.target.flatten().expand(len(self.rows), -1).contiguous().to(self.rows.device)
 
-    def explain(self, population: Population, found: Counterfactuals, reference: Reference) -> Explained:
+    def explain(self, population: Models, found: Counterfactuals, reference: Reference) -> Explained:
         """The individuals with their counterfactuals, (P, k n, ...), block by block."""
         with population.evaluating(), torch.no_grad():
             logits = population(found.x)
@@ -128,7 +131,7 @@ class _Drawn:
 class _People:
     """Test rows sorted by the class into which each model puts them."""
 
-    def __init__(self, population: Population, x: Tensor, n_classes: int) -> None:
+    def __init__(self, population: Models, x: Tensor, n_classes: int) -> None:
         with population.evaluating(), torch.no_grad():
             predicted = predict(population(x.expand(len(population), *x.shape)))  # (P, N)
         self._n_classes = n_classes
@@ -151,11 +154,12 @@ class _People:
         return _Drawn(label, target, rows, (available > 0).view(size, k, n))
 
 
-def _tabulate(part: Sequence[tuple[float, int]], explained: Explained) -> pd.DataFrame:
+def _tabulate(part: Sequence[tuple[float, int]], explained: Explained, also: Sequence[Metric]) -> pd.DataFrame:
     """Records of some blocks: who was explained, and every metric of counterfactuals."""
     size = len(explained.x)
     steps = explained.average(explained.n_steps, valid_only=False)
-    means = {name: explained.measure(m) for name, m in known().items() if m.of_counterfactuals is not None}
+    metrics = [m for m in (*known().values(), *also) if m.of_counterfactuals is not None]
+    means = {m.name: explained.measure(m) for m in metrics}
     return pd.DataFrame(
         {
             "model": [i for i in range(size) for _ in part],
