@@ -85,8 +85,8 @@ def evaluate(
 
     For each round, factual and target classes are drawn once for all models; each model then explains random test rows
     that it puts into the factual class itself. Every registered metric of counterfactuals is a column: a mean over
-    the round's individuals, or over the valid counterfactuals among them (`Metric.valid_only`); `also` has further ones.
-    A `generator` takes the place of the protocol's search, and knows nothing of its energy weights.
+    the round's individuals, or over the valid counterfactuals among them (`Metric.valid_only`). `also` has
+    further ones. A `generator` takes the place of the protocol's search, and knows nothing of its energy weights.
     """
     protocol = protocol or EvaluationProtocol()
     population = models if isinstance(models, Models) else Population(models)

@@ -1,7 +1,7 @@
 """Who takes part in the comparison of training methods, and which settings each may choose from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -23,12 +23,14 @@ class Contender:
     """What all trials share."""
     trials: tuple[Mapping[str, Any], ...] = ({},)
     """One trial is no choice: settings as they were published."""
+    like: str | None = None
+    """Another contender whose choice is taken over."""
     members: int = 1
     """Models that decide together."""
     together: bool = True
     """Whether trials can train as one population; an attack has one reach for all models."""
-    writer: Mapping[str, Any] = field(default_factory=dict)
-    """Of the network that writes counterfactuals, which no setting speaks of: its weights, one for each trial."""
+    writes: bool = False
+    """Whether a network beside the classifier writes the counterfactuals; then trials are of that network."""
 
 
 def _cross(**values: tuple[Any, ...]) -> tuple[Mapping[str, Any], ...]:
@@ -36,12 +38,11 @@ def _cross(**values: tuple[Any, ...]) -> tuple[Mapping[str, Any], ...]:
 
 
 _STOPPED = {"objective": "bl", "early_stopping": True}
-_STOPPING = _cross(learning_rate=(3e-3, 1e-2), patience=(3, 10))
 
 CONTENDERS: dict[str, Contender] = {
     BASELINE: Contender("conventional training", {"objective": "bl"}),
-    "early": Contender("conventional, stopped early", _STOPPED, _STOPPING),
-    "ensemble": Contender("five of these that decide together", _STOPPED, _STOPPING, members=5),
+    "early": Contender("conventional, stopped early", _STOPPED, _cross(learning_rate=(3e-3, 1e-2), patience=(3, 10))),
+    "ensemble": Contender("five of these that decide together", _STOPPED, like="early", members=5),
     "ct": Contender("counterfactual training as run", {"objective": "ct"}),
     "ct-best": Contender(
         "counterfactual training, nearest of 16 neighbours, tuned",
@@ -51,14 +52,27 @@ CONTENDERS: dict[str, Contender] = {
     "ar": Contender("its adversarial half", {"objective": "ar"}, _cross(lambda_adv=(0.25, 1.0), epsilon=(0.1, 0.3))),
     "cd": Contender("its divergence half", {"objective": "cd"}, _cross(lambda_div=(0.1, 0.5), lambda_reg=(0.1, 0.5))),
     "jem": Contender(
-        "joint energy-based model", {"objective": "jem", "n_steps": 20}, _cross(lambda_div=(0.2, 1.0), lambda_reg=(0.01, 0.1))
+        "joint energy-based model",
+        {"objective": "jem", "n_steps": 15},
+        _cross(lambda_div=(0.2, 1.0), lambda_reg=(0.01, 0.1)),
     ),
-    "pgd": Contender("adversarial training", {"objective": "pgd", "n_steps": 7}, _cross(epsilon=(0.05, 0.1, 0.2, 0.3)), together=False),
+    "pgd": Contender(
+        "adversarial training",
+        {"objective": "pgd", "n_steps": 5},
+        _cross(epsilon=(0.05, 0.1, 0.2, 0.3)),
+        together=False,
+    ),
     "trades": Contender(
-        "TRADES", {"objective": "trades", "n_steps": 7}, _cross(epsilon=(0.1, 0.3), terms=({"drift": 1.0}, {"drift": 6.0})), together=False
+        "TRADES",
+        {"objective": "trades", "n_steps": 5},
+        _cross(epsilon=(0.1, 0.3), terms=({"drift": 1.0}, {"drift": 6.0})),
+        together=False,
     ),
     "ross": Contender(
-        "recourse within a step", {"objective": "ross"}, _cross(epsilon=(0.3, 0.75), terms=({"reach": 0.2}, {"reach": 0.8})), together=False
+        "recourse within a step",
+        {"objective": "ross"},
+        _cross(epsilon=(0.3, 0.75), terms=({"reach": 0.2}, {"reach": 0.8})),
+        together=False,
     ),
     "gradsup": Contender(
         "gradient supervision",
@@ -66,7 +80,10 @@ CONTENDERS: dict[str, Contender] = {
         _cross(terms=tuple({"alignment": weight} for weight in (0.1, 0.5, 1.0, 2.0))),
     ),
     "counternet": Contender(
-        "a network that writes counterfactuals", {"objective": "counternet"}, ({},) * 4, writer={"lambda_near": (0.001, 0.01, 0.1, 1.0)}
+        "a network that writes counterfactuals",
+        {"objective": "counternet"},
+        _cross(lambda_near=(0.001, 0.01, 0.1, 1.0)),
+        writes=True,
     ),
-}  # fmt: skip
-"""Each that is tuned has four trials."""
+}
+"""Each that is tuned has four trials; the ensemble takes over what was chosen for its members."""

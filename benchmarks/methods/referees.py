@@ -39,7 +39,7 @@ class Density:
         return cls(spread, tuple(centres for centres, _ in halves), scores)
 
     def place(self, x: Tensor, target: Tensor) -> Tensor:
-        """Percentile of rows (..., *shape) among real rows of their target class (...): 50 on average if they were real."""
+        """Percentile of rows (..., *shape) among real rows of their target class (...): 50 on average if real."""
         rows, labels = x.flatten(target.ndim).flatten(0, -2).double() / self.spread, target.flatten()
         places = torch.full(labels.shape, torch.nan, dtype=torch.float64)
         for k, (centres, scores) in enumerate(zip(self.centres, self.scores, strict=True)):
@@ -59,7 +59,7 @@ def log_density(centres: Tensor, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Boosting, a forest and logistic regression, fitted to training rows: who of them accepts a counterfactual?"""
+    """Boosting, a forest and logistic regression, fitted to training rows, and whether they accept counterfactuals."""
 
     models: dict[str, Any]
 

@@ -5,15 +5,17 @@ rows: by the paper's evaluation under two searches, under attack, and by referee
 results/methods; what is there is not computed again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.contenders import CONTENDERS
-from benchmarks.methods_cells import Cell, Effort, compute_cell, is_stored
-from benchmarks.methods_page import read_records, summarise, write_page
+from benchmarks.methods.cells import Cell, Effort, is_stored
+from benchmarks.methods.compute import compute_cell
+from benchmarks.methods.contenders import CONTENDERS
+from benchmarks.methods.page import write_page
+from benchmarks.methods.records import read_records, summarise
 from countertrain.cli.app import run
 from countertrain.cli.console import console, frame_table
 from countertrain.words import suggest
@@ -56,7 +58,7 @@ def compare(
         console.print(f"{page}: {', '.join(write_page(records, out, page))}", soft_wrap=True)
 
 
-def _check(names: str, known: Sequence[str] | dict[str, object], kind: str) -> list[str]:
+def _check(names: str, known: Collection[str], kind: str) -> list[str]:
     """The names in "a,b", each of which must be known."""
     asked = names.split(",")
     for name in asked:
