@@ -1,7 +1,8 @@
 # On a fresh machine with Python 3.11+, git and make: `make demo` runs the main job, `make test` everything CI runs.
 # `make paper` reproduces the paper (what results/records holds is not computed again; all of it takes many hours),
 # `make bench` measures speed (about 20 minutes), `make advice` whether advice holds (an hour; records are kept),
-# `make defaults` which settings are a good default (hours; records are kept, too), `make reliability` what kills, full
+# `make defaults` which settings are a good default (hours; records are kept, too), `make methods` compares all training
+# methods (half an hour on an idle core; records are kept), `make reliability` what kills, full
 # disks, damaged files and deliberate bugs do (an hour or two), of which `make mutants` does the deliberate bugs.
 # For a release: `make dist` builds the sdist and the wheel, `make delivery` tries them in a new virtual environment (minutes),
 # `make sbom` lists what is in there (CycloneDX), `make licences` writes docs/licences.md, `make pins` checks constraints.txt.
@@ -15,7 +16,7 @@ export COUNTERTRAIN_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test pytest check style types chromium format paper bench advice defaults referees reliability mutants docs dist delivery sbom licences pins clean
+.PHONY: demo test pytest check style types chromium format paper bench advice defaults methods referees reliability mutants docs dist delivery sbom licences pins clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
@@ -57,6 +58,9 @@ advice: $(TOOLS)
 
 defaults: $(TOOLS)
 	$(BIN)/python -m benchmarks.defaults --jobs 2 --page docs/advice.md
+
+methods: $(TOOLS)
+	$(BIN)/python -m benchmarks.methods --page docs/methods.md
 
 # reachml wants other versions of numpy and pandas, and a solver: cplex, whose free edition is on PyPI (Python 3.11).
 REFEREE := build/referee

@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from countertrain import Constraints, Counterfactuals, linear
 from countertrain.evaluation import protocol as module
+from countertrain.evaluation.metrics import Explained, Metric
 from countertrain.evaluation.protocol import EvaluationProtocol, evaluate
-from countertrain.search.generators import eccco
+from countertrain.models.architectures import Ensemble
+from countertrain.models.deciding import Committee
+from countertrain.search.generators import eccco, nearest
 from countertrain.search.rules import SGD
 from countertrain.tables import load
 
@@ -121,6 +124,33 @@ def test_a_row_is_searched_as_a_direct_call_of_the_generator_would(
             assert torch.allclose(alone.x, found.x[i, here], atol=1e-5)
             ends.append(generator(model, rows[0][:20], 1 - models[0](rows[0][:20]).argmax(-1)).x)
     assert not torch.allclose(ends[0], ends[-1], atol=1e-3)  # else the weights would make no difference
+
+
+def test_a_generator_takes_the_place_of_the_search_and_further_metrics_stand_beside(
+    rows: tuple[Tensor, Tensor], models: list[nn.Module]
+) -> None:
+    real = {tuple(row) for row in rows[0].tolist()}
+
+    def is_real(e: Explained) -> Tensor:
+        return torch.tensor([[[tuple(row) in real for row in block] for block in model] for model in e.x.tolist()])
+
+    about = "is_real", "real", "share of real rows", "share", "higher"
+    also = [Metric(*about, of_counterfactuals=is_real, valid_only=False)]  # type: ignore[arg-type]
+    copying = nearest(tau=None).bind(*rows)
+    copied = evaluate(models, *rows, n_classes=2, protocol=SMALL, generator=copying, also=also)
+    searched = evaluate(models, *rows, n_classes=2, protocol=SMALL, also=also)
+    assert (copied["is_real"] == 1).all()
+    assert (searched["is_real"] < 1).all()
+    assert copied.drop(columns="is_real").columns.tolist() == searched.drop(columns="is_real").columns.tolist()
+    assert "is_real" not in evaluate(models, *rows, n_classes=2, protocol=SMALL)
+
+
+def test_models_that_decide_together_are_evaluated_as_one(rows: tuple[Tensor, Tensor], models: list[nn.Module]) -> None:
+    limits = Constraints.infer(rows[0])
+    fast = evaluate(Committee(models), *rows, n_classes=2, constraints=limits, protocol=SMALL)
+    slow = evaluate([Ensemble(models)], *rows, n_classes=2, constraints=limits, protocol=SMALL)
+    assert len(fast) == SMALL.rounds * len(SMALL.lambda_egy)
+    pd.testing.assert_frame_equal(fast, slow, rtol=1e-3)
 
 
 def test_the_numbers_of_a_record_are_those_of_its_counterfactuals(
