@@ -20,6 +20,7 @@ _COLOURS = {
     **dict.fromkeys(("pgd", "trades"), GREEN),
     "jem": PURPLE,
 }
+_MARKS = "osDo^sv*osDPX"
 SEARCHES = {"ECCCo search": "eccco", "plain search": "generic"}
 
 
@@ -83,30 +84,37 @@ def plot_accuracy(records: pd.DataFrame) -> Figure:
     for ax, name in zip(axes, names, strict=False):
         for method, cell in records[records["data"] == name].groupby("method", sort=False):
             x, y, colour = cell["eccco ip"], cell["accuracy"], _COLOURS.get(str(method), _GREY)
-            ax.errorbar(x.mean(), y.mean(), x.std(ddof=1), y.std(ddof=1), fmt="o", ms=4, lw=0.7, color=colour)
-            ax.annotate(str(method), (x.mean(), y.mean()), (3, 3), textcoords="offset points", fontsize=7, color=colour)
+            spread = {"xerr": x.std(ddof=1), "yerr": y.std(ddof=1)}
+            mark = _MARKS[list(CONTENDERS).index(str(method))]
+            ax.errorbar(x.mean(), y.mean(), **spread, fmt=mark, ms=5, lw=0.6, color=colour, label=str(method))
         ax.set_title(NAMES[name], fontsize=10)
+        ax.ticklabel_format(useOffset=False)
         hide_spines(ax)
     for ax in axes[len(names) :]:
         ax.set_visible(False)
     figure.supxlabel("IP of counterfactuals under the ECCCo search (lower is better)", fontsize=10)
     figure.supylabel("accuracy", fontsize=10)
+    told = axes[0].get_legend_handles_labels()
+    figure.legend(*told, loc="outside upper center", ncols=len(CONTENDERS) // 2 + 1, frameon=False, fontsize=8)
     return figure
 
 
 def plot_ranks(ranks: Mapping[str, Ranks]) -> Figure:
-    """Average ranks over data sets: a line for each question, a bar as long as methods must differ."""
-    figure = Figure(figsize=(9, 0.42 * len(ranks) + 1.1), layout="constrained")
+    """Average ranks over data sets: a line for each method, a column for each question, good ones dark."""
+    first = next(iter(ranks.values()))
+    methods = [m for m in CONTENDERS if m in first.average.index]
+    table = [[found.average[method] for found in ranks.values()] for method in methods]
+    figure = Figure(figsize=(0.72 * len(ranks) + 1.6, 0.3 * len(methods) + 1.6), layout="constrained")
     ax = figure.subplots()
-    for i, found in enumerate(ranks.values()):
-        place = len(ranks) - i
-        for method, value in found.average.items():
-            colour = _COLOURS.get(str(method), _GREY)
-            ax.plot(value, place, "o", ms=4, color=colour)
-            ax.text(value, place + 0.14, str(method), fontsize=6, ha="center", color=colour)
-        best = found.average.iloc[0]
-        ax.plot([best, best + found.critical_difference], [place - 0.22] * 2, lw=2.5, color=INK, alpha=0.35)
-    ax.set_yticks(range(len(ranks), 0, -1), list(ranks), fontsize=8)
-    ax.set_xlabel("average rank, 1 is best; the grey bar begins at the best and is the critical difference long")
-    hide_spines(ax)
+    ax.imshow(table, cmap="Oranges_r", vmin=1, vmax=len(methods) + 2, aspect="auto")
+    for i, row in enumerate(table):
+        for j, value in enumerate(row):
+            ax.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=8, color="white" if value < 4 else INK)
+    ax.set_xticks(range(len(ranks)), list(ranks), fontsize=8, rotation=35, ha="right")
+    ax.set_yticks(range(len(methods)), methods, fontsize=9)
+    told = (
+        f"average rank over {first.n_blocks} data sets, 1 is best; critical difference {first.critical_difference:.1f}"
+    )
+    ax.set_title(told, fontsize=10)
+    ax.spines[:].set_visible(False)
     return figure

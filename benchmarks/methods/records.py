@@ -89,7 +89,8 @@ def read_trials(folder: Path) -> pd.DataFrame:
         stored = json.loads(file.read_text(encoding="utf-8"))
         data, _, method = file.stem.partition("-")
         spent = sum(trial["cpu_seconds"] for trial in stored["trials"])
-        told = ", ".join(f"{k} {v}" for k, v in stored["trials"][stored["chosen"]]["settings"].items())
+        chosen = dict(stored["trials"][stored["chosen"]]["settings"])
+        told = ", ".join(f"{k} {v:g}" for k, v in {**chosen.pop("terms", {}), **chosen}.items())
         rows.append({"data": data, "method": method, "trials": len(stored["trials"]), "seconds": spent, "chosen": told})
     return pd.DataFrame(rows)
 
