@@ -6,12 +6,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from countertrain.models import traces
 from countertrain.models.architectures import Pieces, mlp, piecewise
 from countertrain.models.deciding import Committee
 from countertrain.models.population import Population
 from countertrain.models.traces import ACTIVATIONS, ChainTrace, Tracer
 
 D, K, N = 3, 4, 7
+
+
+@pytest.fixture(autouse=True, params=["few rows", "many rows"])
+def by_numpy_or_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows go through numpy, many through torch."""
+    if request.param == "many rows":
+        monkeypatch.setattr(traces, "_SMALL", 0)
 
 
 def chain(activation: Callable[[], nn.Module], *, bias: bool = True, seed: int = 0) -> nn.Module:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from countertrain.models import traces
 from countertrain.models.architectures import mlp, piecewise
 from countertrain.models.population import Population
 from countertrain.runs.weighting import weight_term
@@ -56,6 +57,13 @@ def write_out(
     found = sums.slopes(x, y, made)
     assert found is not None
     return found
+
+
+@pytest.fixture(autouse=True, params=["few rows", "many rows"])
+def by_numpy_or_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers of few rows are numpy's, those of many torch's."""
+    if request.param == "many rows":
+        monkeypatch.setattr(traces, "_SMALL", 0)
 
 
 @pytest.mark.parametrize("some_count", [False, True])

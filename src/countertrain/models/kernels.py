@@ -9,12 +9,14 @@ from functools import cache, reduce, wraps
 from typing import Any, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
     "CompilerError",
     "add_at_label",
     "append_pieces",
+    "as_array",
     "choose",
     "compile_seconds",
     "compiled",
@@ -26,6 +28,7 @@ __all__ = [
     "multiply_rows_last",
     "pick_label",
     "rows_last",
+    "runs_in_numpy",
     "writes_out",
     "zero_nan",
 ]
@@ -88,6 +91,16 @@ def compile_seconds() -> float:
 def writes_out(x: Tensor) -> bool:
     """Whether derivatives at rows x are written out here: a compiler makes its own, and autocast its own casts."""
     return not (torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
+
+
+def runs_in_numpy(x: Tensor) -> bool:
+    """Whether numpy can work on rows x where they lie, which takes less than torch's calls where they are few."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
+
+
+def as_array(x: Tensor) -> NDArray[Any]:
+    """The numbers of x where they lie: what is written to the array is written to x."""
+    return (x.detach() if x.requires_grad else x).numpy()
 
 
 def materialise(x: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import optimizer as torch_optimizer
 
+from countertrain.models.kernels import as_array
+
 __all__ = ["fused_adam", "lay_out_like", "set_gradients", "take_step"]
 
 
@@ -61,25 +63,27 @@ class _Moments:
                 optimizer.state[p] = {"step": torch.zeros(()), **zeros}
         self._values, self._places = [p.detach() for p in self._moving], [p.data_ptr() for p in self._moving]
         self._states: list[dict[str, Tensor]] = [optimizer.state[p] for p in self._moving]
-        self._count = torch.tensor([float(state["step"]) for state in self._states])  # counted up together
-        self._steps = list(self._count.unbind())
+        self._memories = [id(state) for state in self._states]
+        count = torch.tensor([float(state["step"]) for state in self._states])
+        self._steps, self._count = list(count.unbind()), as_array(count)  # counted up together
         for state, step in zip(self._states, self._steps, strict=True):
             state["step"] = step
         self._means, self._squares = ([state[name] for state in self._states] for name in ("exp_avg", "exp_avg_sq"))
 
     def hold(self, optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor | None]) -> bool:
         """Whether the optimiser still remembers the same of the same parameters, and these lie where they lay."""
+        remembered = optimizer.state
         return (
             [gradient is None for gradient in gradients] == self._missing
             and [p.data_ptr() for p in self._moving] == self._places
-            and all(optimizer.state.get(p) is state for p, state in zip(self._moving, self._states, strict=True))
+            and [id(remembered.get(p)) for p in self._moving] == self._memories
         )
 
     def step(self, group: dict[str, Any], gradients: list[Tensor]) -> None:
         """Move all parameters."""
         if not gradients:
             return
-        self._count.add_(1)
+        self._count += 1
         torch._fused_adam_(
             self._values,
             gradients,
@@ -102,7 +106,7 @@ _known_moments: WeakKeyDictionary[torch.optim.Optimizer, _Moments] = WeakKeyDict
 
 def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
     """Whether it is Adam as `fused_adam` makes it, and nobody watches its steps: neither hooks nor a schedule."""
-    if type(optimizer) is not torch.optim.Adam or "step" in vars(optimizer) or len(optimizer.param_groups) != 1:
+    if type(optimizer) is not torch.optim.Adam or "step" in optimizer.__dict__ or len(optimizer.param_groups) != 1:
         return False
     group = optimizer.param_groups[0]
     watched = (
@@ -111,7 +115,7 @@ def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
         or torch_optimizer._global_optimizer_pre_hooks
         or torch_optimizer._global_optimizer_post_hooks
     )
-    return bool(group["fused"] and not group["amsgrad"] and not watched and group["params"][0].device.type == "cpu")
+    return bool(group["fused"] and not group["amsgrad"] and not watched and group["params"][0].is_cpu)
 
 
 @cache

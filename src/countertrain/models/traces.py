@@ -7,21 +7,25 @@ of linear layers and activations knows its own derivatives.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from countertrain.models.architectures import Pieces
-from countertrain.models.kernels import multiply_rows_last
+from countertrain.models.kernels import as_array, multiply_rows_last, runs_in_numpy
 
-__all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Trace", "Tracer", "find_chain", "is_hooked", "run_chain"]
+__all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Lasting", "Trace", "Tracer", "find_chain", "is_hooked", "run_chain"]
 
 aten = torch.ops.aten
 Link = nn.Module | tuple[str, str | None]
 """A layer: an activation, Pieces, or the names of weight and bias of a linear layer."""
 Chain = Sequence[Link]
+Numbers = Any
+"""A tensor, or an array in its memory, features or units before rows: (P, D, n)."""
 PullBack = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """An activation, the derivative by its output, its input and its output -> the derivative by its input."""
 
+_SMALL = 2**15  # numbers of a layer up to which numpy's calls take less than torch's
 _SELU = 1.6732632423543772, 1.0507009873554805  # alpha and scale, as torch has them
 
 ACTIVATIONS: Mapping[type[nn.Module], PullBack] = {
@@ -104,87 +108,114 @@ class ChainTrace:
     """A pass through a chain of layers of P models, rows last in memory: (P, out, in) @ (P, in, n).
 
     So there is no copy and no narrow matrix product. `look` makes the pass again over other rows in the same memory:
-    whatever was handed out before is then overwritten, derivatives too.
+    whatever was handed out before is then overwritten, derivatives too. Few rows go through numpy, in torch's memory:
+    its calls take less, and compute the same.
     """
 
     def __init__(self, chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> None:
+        widest = max(parameters[layer[0]].shape[-2] for layer in chain if isinstance(layer, tuple))
+        self._small = runs_in_numpy(x) and size * widest * x.shape[1] <= _SMALL
         self._stations: list[_Station] = []
         for layer in chain:
-            self._stations.append(_build(layer, parameters, size, self._stations))
+            self._stations.append(self._build(layer, parameters, size))
         first = next((i for i, station in enumerate(self._stations) if station.learns), len(self._stations))
         self._learning = self._stations[first:][::-1]  # before these, nothing is learnt
         self._x: Tensor | None = None
+        self._last: Numbers = None
         self.look(x)
 
     def look(self, x: Tensor) -> Self:
         """The same pass over other rows, as many as before."""
         if x is not self._x:
-            self._x, self._first_given = x, x.transpose(-1, -2)  # (P, D, n)
+            self._x, self._first_given = x, self._take(x.transpose(-1, -2))  # (P, D, n)
         h = self._first_given
-        for station in self._stations:
-            h = station.run(h)
-        self.rows_last = h  # (P, K, n)
+        with np.errstate(all="ignore"):  # what is not finite is found elsewhere
+            for station in self._stations:
+                h = station.run(h)
+        if h is not self._last:
+            self._last, self.rows_last = h, self._give(h)  # (P, K, n)
         return self
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
         """The derivative by the rows, (P, n, D)."""
-        g = by_logits  # (P, out, n)
-        for station in reversed(self._stations):
-            g = station.pull_back(g)
-        return g.transpose(-1, -2)
+        g = self._take(by_logits)  # (P, out, n)
+        with np.errstate(all="ignore"):
+            for station in reversed(self._stations):
+                g = station.pull_back(g)
+        return self._give(g).transpose(-1, -2)
 
     def by_parameters(self, by_logits: Tensor) -> dict[str, Tensor]:
         """The derivatives by all trainable parameters, by name, each in the shape of its parameter."""
-        g = by_logits  # (P, out, n)
-        for station in self._learning:
-            if station.learns:
-                station.learn(g)
-            if station is not self._learning[-1]:
-                g = station.pull_back(g)
+        g = self._take(by_logits)  # (P, out, n)
+        with np.errstate(all="ignore"):
+            for station in self._learning:
+                if station.learns:
+                    station.learn(g)
+                if station is not self._learning[-1]:
+                    g = station.pull_back(g)
         return {name: slope for station in self._learning for name, slope in station.slopes.items()}
+
+    def _build(self, layer: Link, parameters: Mapping[str, Tensor], size: int) -> "_Station":
+        """The place at which a layer of the chain works, behind those that are there already."""
+        if isinstance(layer, tuple):
+            return _Linear(layer, parameters, size, small=self._small)
+        if type(layer) is nn.ReLU and self._stations and isinstance(self._stations[-1], _Linear):
+            return _SmallRectifier() if self._small else _Rectifier()
+        return _Layer(layer, self._take, self._give)
+
+    def _take(self, x: Tensor) -> Numbers:
+        return as_array(x) if self._small else x
+
+    def _give(self, x: Numbers) -> Tensor:
+        return torch.from_numpy(x) if self._small else x
 
 
 class _Linear:
     """A linear layer of P models at work, in memory that is used again."""
 
-    def __init__(self, names: tuple[str, str | None], parameters: Mapping[str, Tensor], size: int) -> None:
-        weight, bias = (None if name is None else parameters[name] for name in names)
+    def __init__(
+        self, names: tuple[str, str | None], parameters: Mapping[str, Tensor], size: int, *, small: bool
+    ) -> None:
+        weight, bias = (None if name is None else parameters[name].detach() for name in names)
         assert weight is not None
-        self._weight = weight.detach().view(size, *weight.shape[-2:])  # (P, out, in)
-        self._bias = None if bias is None else bias.detach().view(size, -1, 1)  # (P, out, 1)
-        self._back = self._weight.transpose(1, 2)
+        self._by: Any = np if small else torch  # whose calls are made: they have the same names
+        self._add_up: Any = np.add.reduce if small else torch.sum
+        weight = weight.view(size, *weight.shape[-2:])  # (P, out, in)
+        bias = None if bias is None else bias.view(size, -1, 1)  # (P, out, 1)
+        pieces = (weight, weight.transpose(1, 2), bias)
+        self._weight, self._back, self._bias = (as_array(p) if small and p is not None else p for p in pieces)
         self._learnt = [
             (name, parameters[name].shape) if name is not None and parameters[name].requires_grad else None
             for name in names
         ]
         self.learns = any(self._learnt)
-        self._turned: Tensor | None = None
-        self._out: Tensor | None = None
-        self._by_input: Tensor | None = None
-        self._by_weight: Tensor | None = None
-        self._by_bias: Tensor | None = None
+        self._turned: Numbers = None
+        self._out: Numbers = None
+        self._by_input: Numbers = None
+        self._by_weight: Numbers = None
+        self._by_bias: Numbers = None
         self.slopes: dict[str, Tensor] = {}
 
-    def run(self, h: Tensor) -> Tensor:
+    def run(self, h: Numbers) -> Numbers:
         self._given = h
-        self._out = torch.bmm(self._weight, h, out=self._out)
-        return self._out if self._bias is None else self._out.add_(self._bias)
+        self._out = self._by.matmul(self._weight, h, out=self._out)
+        return self._out if self._bias is None else self._by.add(self._out, self._bias, out=self._out)
 
-    def learn(self, g: Tensor) -> None:
+    def learn(self, g: Numbers) -> None:
         """The derivatives by weight and bias, as far as they are trained."""
         weight, bias = self._learnt
         if weight is not None:
             if self._given is not self._turned:
-                self._turned, self._by_row = self._given, self._given.transpose(1, 2)
-            self._by_weight = torch.bmm(g, self._by_row, out=self._by_weight)
+                self._turned, self._by_row = self._given, self._given.swapaxes(1, 2)
+            self._by_weight = self._by.matmul(g, self._by_row, out=self._by_weight)
         if bias is not None:
-            self._by_bias = torch.sum(g, -1, out=self._by_bias)
+            self._by_bias = self._add_up(g, -1, out=self._by_bias)
         if not self.slopes:
             both = zip(self._learnt, (self._by_weight, self._by_bias), strict=True)
-            self.slopes = {known[0]: slope.view(known[1]) for known, slope in both if known and slope is not None}
+            self.slopes = {known[0]: torch.as_tensor(slope).view(known[1]) for known, slope in both if known}
 
-    def pull_back(self, g: Tensor) -> Tensor:
-        self._by_input = torch.bmm(self._back, g, out=self._by_input)
+    def pull_back(self, g: Numbers) -> Numbers:
+        self._by_input = self._by.matmul(self._back, g, out=self._by_input)
         return self._by_input
 
 
@@ -194,58 +225,62 @@ class _Rectifier:
     learns = False
     slopes: Mapping[str, Tensor] = {}
 
-    def learn(self, g: Tensor) -> None: ...
+    def learn(self, g: Numbers) -> None: ...
 
     def __init__(self) -> None:
-        self._by_input: Tensor | None = None
+        self._by_input: Numbers = None
 
-    def run(self, h: Tensor) -> Tensor:
+    def run(self, h: Numbers) -> Numbers:
         self._out = h.relu_()
         return self._out
 
-    def pull_back(self, g: Tensor) -> Tensor:
+    def pull_back(self, g: Numbers) -> Numbers:
         if self._by_input is None:
             self._by_input = torch.empty_like(self._out)
         aten.threshold_backward.grad_input(g, self._out, 0, grad_input=self._by_input)
         return self._by_input
 
 
+class _SmallRectifier(_Rectifier):
+    """The same in numpy."""
+
+    def run(self, h: Numbers) -> Numbers:
+        self._out = np.maximum(h, 0.0, out=h)
+        return self._out
+
+    def pull_back(self, g: Numbers) -> Numbers:
+        if self._by_input is None:
+            self._by_input, self._active = np.empty_like(self._out), np.empty(self._out.shape, bool)
+        return np.multiply(g, np.greater(self._out, 0.0, out=self._active), out=self._by_input)
+
+
 class _Layer:
-    """An activation, or `Pieces`."""
+    """An activation, or `Pieces`, by torch."""
 
     learns = False
     slopes: Mapping[str, Tensor] = {}
 
-    def learn(self, g: Tensor) -> None: ...
+    def learn(self, g: Numbers) -> None: ...
 
-    def __init__(self, layer: nn.Module) -> None:
-        self._layer = layer
+    def __init__(self, layer: nn.Module, take: Callable[[Tensor], Numbers], give: Callable[[Numbers], Tensor]) -> None:
+        self._layer, self._take, self._give = layer, take, give
 
-    def run(self, h: Tensor) -> Tensor:
-        self._given = h
+    def run(self, h: Numbers) -> Numbers:
+        self._given = self._give(h)
         if isinstance(self._layer, Pieces):
             with torch.no_grad():  # then it writes in place
-                self._out = self._layer.rows_last(h)
+                self._out = self._layer.rows_last(self._given)
         else:
-            self._out = self._layer(h)
-        return self._out
+            self._out = self._layer(self._given)
+        return self._take(self._out)
 
-    def pull_back(self, g: Tensor) -> Tensor:
+    def pull_back(self, g: Numbers) -> Numbers:
         if isinstance(self._layer, Pieces):
-            return self._layer.pull_back(g, self._given)
-        return ACTIVATIONS[type(self._layer)](self._layer, g, self._given, self._out)
+            return self._take(self._layer.pull_back(self._give(g), self._given))
+        return self._take(ACTIVATIONS[type(self._layer)](self._layer, self._give(g), self._given, self._out))
 
 
 _Station = _Linear | _Rectifier | _Layer
-
-
-def _build(layer: Link, parameters: Mapping[str, Tensor], size: int, before: Sequence[_Station]) -> _Station:
-    """The place at which a layer of the chain works, behind those before it."""
-    if isinstance(layer, tuple):
-        return _Linear(layer, parameters, size)
-    if type(layer) is nn.ReLU and before and isinstance(before[-1], _Linear):
-        return _Rectifier()
-    return _Layer(layer)
 
 
 def run_chain(chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> Tensor:

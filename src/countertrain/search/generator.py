@@ -1,8 +1,8 @@
 """THE search loop (Alg. 1, lines 3-6): batched over rows and models, with an active set."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,11 @@ from countertrain.search.losses import log_probabilities
 from countertrain.search.penalties import CrossEntropy
 from countertrain.search.pool import Pool, join_pools
 from countertrain.search.rules import SGD
+from countertrain.search.small_steps import SmallSteps
 from countertrain.search.space import FeatureSpace
 from countertrain.search.starts import Factual
 from countertrain.search.state import (
+    Amount,
     Counterfactuals,
     Penalty,
     SearchState,
@@ -26,6 +28,9 @@ from countertrain.search.state import (
     Start,
     StateSpace,
     StepRule,
+    Weighed,
+    knows,
+    mix,
 )
 from countertrain.search.streams import seeds_of_rows
 
@@ -192,12 +197,10 @@ class Generator:
         """All steps of a pool; rows that mature stay where they are, and leave it once they are many."""
         if not pool.target.numel():
             return pool
-        advance = compiled(Generator._advance) if self.compiled else Generator._advance
-        see = Tracer(population)
+        advance = self._choose_steps(population, constraints, pool)
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
         for first, n in _blocks(self.n_steps):
-            k: Any = torch.tensor(float(first)) if self.compiled else first
-            pool = advance(self, see, pool, constraints, k, n)
+            pool = advance(pool, first, n)
             if self.tau is None:
                 continue
             moving = pool.target.shape[1] - int(pool.mature.sum(-1).min())
@@ -214,6 +217,17 @@ class Generator:
             mature = mature | pool.is_mature(log_probabilities(population(pool.x)))
         pool = replace(pool, mature=mature, nascent=choose(near, pool.x, pool.nascent))
         return pool.put_into(everyone, where)
+
+    def _choose_steps(
+        self, population: Models, constraints: Constraints | None, pool: Pool
+    ) -> Callable[[Pool, int, int], Pool]:
+        """How steps first, first + 1, ..., n of them, are made: compiled, in numpy, or as torch does it."""
+        see = Tracer(population)
+        if self.compiled:
+            fast = compiled(Generator._advance)
+            return lambda pool, first, n: fast(self, see, pool, constraints, torch.tensor(float(first)), n)
+        small = SmallSteps.of(self, population, constraints, pool)
+        return small or (lambda pool, first, n: self._advance(see, pool, constraints, first, n))
 
     def _advance(self, see: Tracer, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""
@@ -253,27 +267,35 @@ class Generator:
         The latter come with their weights. Only the model itself is left to autograd, and what penalties do not know of
         their derivatives.
         """
-        terms: list[tuple[float | Tensor, Penalty]] = [] if self.loss is None else [(1.0, self.loss)]
-        terms += [(weight, penalty) for weight, (_, penalty) in zip(weights, self.penalties, strict=True)]
-        by_energy: float | Tensor = 0.0  # and by so much more with each unit of energy:
-        steepening: float | Tensor = 0.0
-        by_logits: Tensor | None = None
+        known, others = self.sort_terms(weights)
+        some = mix(known, state.step, self.n_steps)
+        by_logits = _times(some.loss, state.log_p.exp())
         by_x: list[tuple[float | Tensor, Tensor]] = []
-        for weight, term in terms:
-            if isinstance(weight, float) and not weight:
-                continue
-            slopes: Slopes = term.slopes(state) if hasattr(term, "slopes") else _differentiate(term, state)
-            if slopes.by_energy is not None:
-                by_energy = weight * slopes.by_energy + by_energy
-                steepening = weight * slopes.steepening + steepening
+        if not isinstance(some.distance, float) or some.distance:
+            by_x.append((some.distance, state.change.sign()))
+        for weight, term in others:
+            slopes: Slopes = (
+                term.slopes(state)  # type: ignore[attr-defined]  # as was just asked
+                if knows(term, "slopes", "__call__")
+                else _differentiate(term, state)
+            )
             if slopes.by_logits is not None:
-                more = _times(weight, slopes.by_logits)
-                by_logits = more if by_logits is None else by_logits + more
+                by_logits = by_logits + _times(weight, slopes.by_logits)
             if slopes.by_x is not None:
                 by_x.append((weight, slopes.by_x))
-        by_logits = torch.zeros_like(state.log_p) if by_logits is None else by_logits
-        at_label = (state.own_logit * _beside(steepening)).sub_(_beside(by_energy))  # the energy is minus a logit
+        # the loss is logsumexp plus energy, and the energy minus a logit
+        at_label = (state.own_logit * _beside(2 * some.square)).sub_(_beside(some.loss + some.energy))
         return add_at_label(by_logits, state.target.unsqueeze(1), at_label), by_x
+
+    def sort_terms(self, weights: Sequence[Amount]) -> tuple[list[Weighed], list[Weighed]]:
+        """All terms of the search objective with their weights: those that are made of known quantities, and others."""
+        terms: list[Weighed] = [] if self.loss is None else [(1.0, self.loss)]
+        terms += [(weight, penalty) for weight, (_, penalty) in zip(weights, self.penalties, strict=True)]
+        known, others = list[Weighed](), list[Weighed]()
+        for weight, term in terms:
+            if not isinstance(weight, float) or weight:
+                (known if knows(term, "amounts", "__call__") else others).append((weight, term))
+        return known, others
 
 
 def _bind(part: Part, x: Tensor, y: Tensor) -> Part:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from countertrain.models.kernels import pick_label
 from countertrain.search.real_rows import RealRows, look_at
-from countertrain.search.state import SearchState, Slopes
+from countertrain.search.state import Amounts, SearchState, Slopes
 from countertrain.words import refuse_attribute
 
 __all__ = [
@@ -34,9 +34,9 @@ class CrossEntropy:
         """Loss of each row, (P, n)."""
         return -pick_label(state.log_p, state.target)
 
-    def slopes(self, state: SearchState) -> Slopes:
-        """The logsumexp of the logits plus the energy."""
-        return Slopes(by_logits=state.log_p.exp(), by_energy=1.0)
+    def amounts(self, step: int, n_steps: int) -> Amounts:
+        """The loss itself."""
+        return Amounts(loss=1.0)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Escape:
         """Loss of each row, (P, n)."""
         return pick_label(state.log_p, state.target)
 
-    def slopes(self, state: SearchState) -> Slopes:
-        """Those of the cross-entropy, the other way."""
-        return Slopes(by_logits=-state.log_p.exp(), by_energy=-1.0)
+    def amounts(self, step: int, n_steps: int) -> Amounts:
+        """The loss, the other way."""
+        return Amounts(loss=-1.0)
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class Distance:
         """Penalty of each row, (P, n)."""
         return state.change.abs().flatten(2).sum(-1)
 
-    def slopes(self, state: SearchState) -> Slopes:
-        """A step up or down, whichever leads away from the factual."""
-        return Slopes(by_x=state.change.sign())
+    def amounts(self, step: int, n_steps: int) -> Amounts:
+        """The distance itself."""
+        return Amounts(distance=1.0)
 
 
 distance = Distance()
@@ -105,9 +105,9 @@ class Energy:
         """Penalty of each row, (P, n)."""
         return state.energy
 
-    def slopes(self, state: SearchState) -> Slopes:
-        """One for one."""
-        return Slopes(by_energy=1.0)
+    def amounts(self, step: int, n_steps: int) -> Amounts:
+        """The energy itself."""
+        return Amounts(energy=1.0)
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class FreeEnergy:
         """Penalty of each row, (P, n)."""
         return -state.logits.logsumexp(-1)
 
-    def slopes(self, state: SearchState) -> Slopes:
-        """Minus the probabilities."""
-        return Slopes(by_logits=-state.log_p.exp())
+    def amounts(self, step: int, n_steps: int) -> Amounts:
+        """The energy in the target class, less the loss."""
+        return Amounts(loss=-1.0, energy=1.0)
 
 
 @dataclass(frozen=True)
@@ -135,16 +135,13 @@ class ScheduledEnergy:
 
     def __call__(self, state: SearchState) -> Tensor:
         """Penalty of each row, (P, n)."""
-        e, phi = state.energy, self._phi(state)
-        return e * (phi + phi * self.rho * e)
+        e, some = state.energy, self.amounts(state.step, state.n_steps)
+        return some.energy * e + some.square * e.square()  # type: ignore[no-any-return]  # amounts may be arrays
 
-    def slopes(self, state: SearchState) -> Slopes:
-        """phi (1 + 2 rho E)."""
-        phi = self._phi(state)
-        return Slopes(by_energy=phi, steepening=2 * phi * self.rho)
-
-    def _phi(self, state: SearchState) -> float:
-        return self.phi(state.step, state.n_steps) if self.schedule else 1.0
+    def amounts(self, step: int, n_steps: int) -> Amounts:
+        """phi, and phi rho of the square."""
+        phi = self.phi(step, n_steps) if self.schedule else 1.0
+        return Amounts(energy=phi, square=phi * self.rho)
 
     @staticmethod
     def phi(k: int, n_steps: int) -> float:

@@ -21,13 +21,18 @@ class SGD:
     step_size: float = 0.1
     draws = False
 
+    @property
+    def factor(self) -> float:
+        """What the gradient is multiplied with, which is all that there is to it."""
+        return -self.step_size
+
     def init(self, z: Tensor, seed: Tensor) -> Memory:
         """Nothing to remember."""
         return ()
 
     def step(self, grad: Tensor, memory: Memory, k: int) -> tuple[Tensor, Memory]:
         """Go down the gradient."""
-        return grad * -self.step_size, memory
+        return grad * self.factor, memory
 
 
 @dataclass(frozen=True)

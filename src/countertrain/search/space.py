@@ -23,6 +23,11 @@ class FeatureSpace:
     still: bool = False
     """Whether a feature that cannot move has no pull; it does not move either way, but a rule may look at its pull."""
 
+    @property
+    def direct(self) -> bool:
+        """Whether the state is the row itself, before and after each step, and its gradient goes through."""
+        return not self.keep and not self.still
+
     def encode(self, x: Tensor) -> Tensor:
         """x is its own state."""
         return x

@@ -1,14 +1,31 @@
 """What the parts of a search see of one another: protocols and values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-__all__ = ["Counterfactuals", "Memory", "Penalty", "SearchState", "Slopes", "Start", "StateSpace", "StepRule"]
+__all__ = [
+    "Amount",
+    "Amounts",
+    "Counterfactuals",
+    "Memory",
+    "Penalty",
+    "SearchState",
+    "Slopes",
+    "Start",
+    "StateSpace",
+    "StepRule",
+    "Weighed",
+    "knows",
+    "mix",
+]
 
 Memory = tuple[Tensor, ...]
 """What a step rule remembers, one entry per row: tensors of shape (P, n) or (P, n, ...)."""
+Amount = Any
+"""A number for all rows, or a tensor or an array with one per row or per model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +56,23 @@ class SearchState:
 
 
 @dataclass(frozen=True, slots=True)
+class Amounts:
+    """A penalty as a sum of what every search knows of a row: how much of each there is in it."""
+
+    loss: Amount = 0.0
+    """Of the cross-entropy with the target."""
+    energy: Amount = 0.0
+    square: Amount = 0.0
+    """Of the energy squared."""
+    distance: Amount = 0.0
+    """Of the l1 distance to the factual."""
+
+
+@dataclass(frozen=True, slots=True)
 class Slopes:
     """Derivatives of a penalty by what it depends on, for each row."""
 
-    by_energy: float | Tensor | None = None  # (P, n)
-    steepening: float | Tensor = 0.0
-    """How much `by_energy` grows with each unit of energy, beside it: of a square of the energy, twice its weight."""
-    by_logits: Tensor | None = None  # (P, K, n), beside the energy
+    by_logits: Tensor | None = None  # (P, K, n)
     by_x: Tensor | None = None  # (P, n, *shape), the logits held fixed
 
 
@@ -64,13 +91,30 @@ class Counterfactuals:
 class Penalty(Protocol):
     """A term of the search objective, Eq. (general): one number per row, rows independent of one another.
 
-    One that knows its own derivatives has a method `slopes(state) -> Slopes`, too, and costs less; others are
-    differentiated by autograd. One that needs training rows has a method `bind(x, y)` that returns it ready.
+    One that is made of known quantities has a method `amounts(step, n_steps) -> Amounts`, too, and one that knows its
+    own derivatives `slopes(state) -> Slopes`: both cost less than one that is differentiated by autograd. One that
+    needs training rows has a method `bind(x, y)` that returns it ready.
     """
 
     def __call__(self, state: SearchState, /) -> Tensor:
         """Penalty of each row, (P, n)."""
         ...
+
+
+Weighed = tuple[Amount, Penalty]
+"""A term of the search objective with its weight."""
+
+
+def mix(terms: Sequence[Weighed], step: int, n_steps: int) -> Amounts:
+    """What terms that know their `amounts` are made of together, at a step."""
+    loss = energy = square = distance = 0.0
+    for weight, term in terms:
+        some: Amounts = term.amounts(step, n_steps)  # type: ignore[attr-defined]  # as was asked before
+        loss = weight * some.loss + loss
+        energy = weight * some.energy + energy
+        square = weight * some.square + square
+        distance = weight * some.distance + distance
+    return Amounts(loss, energy, square, distance)
 
 
 class Start(Protocol):
@@ -121,3 +165,13 @@ class StepRule(Protocol):
     def step(self, grad: Tensor, memory: Memory, k: int, /) -> tuple[Tensor, Memory]:
         """Step number k = 1, 2, ...: the change of z and the memory after it."""
         ...
+
+
+def knows(part: object, short_cut: str, *methods: str) -> bool:
+    """Whether a part has a short cut for what these methods do; a subclass that changes one of them alone has none."""
+    for kind in type(part).__mro__:
+        if short_cut in vars(kind):
+            return True
+        if any(method in vars(kind) for method in methods):
+            return False
+    return False

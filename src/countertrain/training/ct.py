@@ -260,11 +260,11 @@ class Pairs:
         labels = {"x_ae": self.y_ae, "x_ce": self.target, "x_plus": self.target}
         labels = {name: label for name, label in labels.items() if needed is None or name in needed}
         n = self.target.shape[1]
-        places = torch.arange(n, device=self.target.device).tensor_split(n_groups)
-        rows = torch.cat([getattr(self, name) for name in labels], dim=1)
-        order = torch.cat([at + i * n for at in places for i in range(len(labels))])
-        sizes = [len(at) for at in places]
-        packed = rows.index_select(1, order).split([len(labels) * m for m in sizes], dim=1)
+        sizes = [n // n_groups + (i < n % n_groups) for i in range(n_groups)]
+        group = torch.arange(n_groups).repeat_interleave(torch.tensor(sizes))  # (n,)
+        order = torch.cat([len(labels) * group + i for i in range(len(labels))]).argsort(stable=True)
+        rows = torch.cat([getattr(self, name) for name in labels], dim=1).index_select(1, order.to(self.target.device))
+        packed = rows.split([len(labels) * m for m in sizes], dim=1)
         shares: dict[str, Sequence[Tensor]] = {name: label.split(sizes, dim=1) for name, label in labels.items()}
         counted, taught = (None if each is None else each.split(sizes, dim=1) for each in (self.counted, self.taught))
         return [

@@ -6,11 +6,14 @@ those shares with what the models say of the rows, and the derivatives by the lo
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from countertrain.models.kernels import as_array, runs_in_numpy
 from countertrain.models.population import Population, per_model
 
 if TYPE_CHECKING:
@@ -118,7 +121,7 @@ class Sums:
             key = (*key, *sizes, *blocks.counted, *blocks.taught)
         layout = self._layouts.get(key)
         if layout is None or torch.is_autocast_enabled(x.device.type):
-            if not self._model.traceable(x):
+            if not self._model.traceable(x) or not runs_in_numpy(x):
                 return None
             while len(self._layouts) >= _MOST_LAYOUTS:
                 del self._layouts[next(iter(self._layouts))]
@@ -134,17 +137,18 @@ class Sums:
 
 
 class _Layout:
-    """A mini-batch and blocks of given sizes: what rows weigh, and memory for all that is made of them."""
+    """A mini-batch and blocks of given sizes: what rows weigh, and memory for all that is made of them.
+
+    The layers are torch's; the rest is numpy's, in the same memory, since torch adds more to each call than these take.
+    """
 
     def __init__(self, terms: "Terms", model: Population, x: Tensor, y: Tensor, blocks: "Blocks | None") -> None:
         self._first = x.shape[1]
-        rows = x if blocks is None else torch.cat([x, blocks.x], dim=1)  # a copy, whose memory is used again
-        trace = model.trace(rows)
+        self._x = x.clone() if blocks is None else torch.cat([x, blocks.x], dim=1)  # whose memory is used again
+        trace = model.trace(self._x)
         assert trace is not None  # looked at before
         (size, n_classes, n), self._trace = trace.rows_last.shape, trace
-        self._x = x.clone() if blocks is None else rows
         self._learnt = [name for name, p in model.parameters.items() if p.requires_grad]
-        self._label = y.new_empty(size, 1, n)
         self._parts = {"x": slice(0, self._first)}
         for name, label in {} if blocks is None else blocks.labels.items():
             first = next(reversed(self._parts.values())).stop
@@ -158,40 +162,59 @@ class _Layout:
             isinstance(share, Tensor) for s in every for share in (s.loss, s.energy, s.square, s.log_p)
         )  # then shares are asked for with each mini-batch
         energies = any(isinstance(share, Tensor) or share for s in every for share in (s.energy, s.square))
-        self._seen = x.new_empty(size, 3 if energies else 1, n)  # log p, logit, logit squared of the labels
-        self._shares = x.new_zeros(size, len(self._names), *self._seen.shape[1:])
-        # the same memory as it is read and written, since a view costs as much as a small product
-        self._flat_seen, self._flat_shares = self._seen.view(size, -1, 1), self._shares.flatten(2)
-        parts = [*self._seen.split(1, dim=1), None, None]
-        self._log_p_seen, self._logit_seen, self._square_seen = parts[:3]
-        self._places = self._x.split([self._first, n - self._first], dim=1)
+        rows = as_array(self._x)
+        self._places = rows[:, : self._first], rows[:, self._first :]
+        self._label = np.empty((size, 1, n), np.int64)
         self._label_places = {name: self._label[:, 0, part] for name, part in self._parts.items()}
-        self._log_p, self._by_logits = (x.new_empty(size, n_classes, n) for _ in range(2))
-        self._by_log_p = x.new_zeros(size, n_classes, n) if any(s.log_p is not None for s in every) else None
+        self._classes = np.arange(n_classes)[:, None]  # (K, 1)
+        self._offset = np.arange(size)[:, None, None] * n_classes * n + np.arange(n)  # (P, 1, n)
+        self._at, self._is_label = np.empty_like(self._label), np.empty((size, n_classes, n), bool)
+        self._seen = np.empty((size, 3 if energies else 1, n), rows.dtype)  # log p, logit, logit squared of the labels
+        self._log_p_seen, *self._energies_seen = (self._seen[:, k : k + 1] for k in range(self._seen.shape[1]))
+        self._shares = np.zeros((size, len(self._names), *self._seen.shape[1:]), rows.dtype)
+        self._top, self._sum = (np.empty((size, 1, n), rows.dtype) for _ in range(2))
+        self._by_logits = torch.empty_like(trace.rows_last)
+        self._p = as_array(self._by_logits)
+        self._log_p, self._more = np.empty_like(self._p), np.empty_like(self._p)
+        self._by_log_p = np.zeros_like(self._p) if any(s.log_p is not None for s in every) else None
         self._set_shares(known)
 
     def measure(self, x: Tensor, y: Tensor, blocks: "Blocks | None") -> tuple[TermValues, Sequence[Tensor]]:
         """Total and terms, and the derivatives by the trainable parameters."""
-        self._places[0].copy_(x)
-        self._label_places["x"].copy_(y)
+        self._places[0][...] = as_array(x)
+        self._label_places["x"][...] = as_array(y)
         if blocks is not None:
-            self._places[1].copy_(blocks.x)
+            self._places[1][...] = as_array(blocks.x)
             for name, label in blocks.labels.items():
-                self._label_places[name].copy_(label)
-        logits = self._trace.look(self._x).rows_last  # (P, K, n)
-        torch.log_softmax(logits, 1, out=self._log_p)
-        torch.gather(self._log_p, 1, self._label, out=self._log_p_seen)
-        if self._logit_seen is not None:
-            torch.gather(logits, 1, self._label, out=self._logit_seen)
-            torch.square(self._logit_seen, out=self._square_seen)
-        known = self._ask(y, blocks) if self._changing else []
-        if known:
-            self._set_shares(known)
-        values = torch.bmm(self._flat_shares, self._flat_seen).squeeze(-1)  # (P, 1 + T)
-        if self._by_log_p is not None:
-            self._add_log_p(known, values, self._by_log_p)
-        slopes = self._trace.by_parameters(self._slope())
-        return TermValues(self._names, values), [slopes[name] for name in self._learnt]
+                self._label_places[name][...] = as_array(label)
+        with np.errstate(all="ignore"):
+            self._look(as_array(self._trace.look(self._x).rows_last))
+            known = self._ask(y, blocks) if self._changing else []
+            if known:
+                self._set_shares(known)
+            size, n_terms = self._shares.shape[:2]
+            values = (self._shares.reshape(size, n_terms, -1) @ self._seen.reshape(size, -1, 1))[..., 0]  # (P, 1 + T)
+            if self._by_log_p is not None:
+                self._add_log_p(known, values, self._by_log_p)
+            self._slope()
+        slopes = self._trace.by_parameters(self._by_logits)
+        return TermValues(self._names, torch.from_numpy(values)), [slopes[name] for name in self._learnt]
+
+    def _look(self, logits: NDArray[Any]) -> None:
+        """The probabilities of all classes and their logarithms; what there is of the labels."""
+        np.maximum.reduce(logits, axis=1, keepdims=True, out=self._top)
+        np.subtract(logits, self._top, out=self._log_p)
+        np.exp(self._log_p, out=self._p)
+        np.add.reduce(self._p, axis=1, keepdims=True, out=self._sum)
+        self._p /= self._sum
+        self._log_p -= np.log(self._sum, out=self._sum)
+        np.multiply(self._label, logits.shape[2], out=self._at)
+        self._at += self._offset
+        self._log_p.take(self._at, out=self._log_p_seen, mode="clip")
+        if self._energies_seen:
+            logit, square = self._energies_seen
+            logits.take(self._at, out=logit, mode="clip")
+            np.multiply(logit, logit, out=square)
 
     def _ask(self, y: Tensor, blocks: "Blocks | None") -> list[Mapping[str, Shares]]:
         """The shares of each term."""
@@ -203,42 +226,47 @@ class _Layout:
 
     def _set_shares(self, known: Sequence[Mapping[str, Shares]]) -> None:
         """Lay out what rows weigh in each term, and in the total; a loss is minus log p, an energy minus the logit."""
-        size, like = len(self._shares), self._shares
+        size = len(self._shares)
         for i, by_block in enumerate(known, 1):
             for name, s in by_block.items():
                 for k, share in enumerate((-s.loss, -s.energy, s.square)[: self._seen.shape[1]]):
                     self._shares[:, i, k, self._parts[name]] = share
-        weights = [like.new_zeros(size, 1) + per_model(weight, size, like) for weight in self._weights]  # (P, 1) each
-        self._weight = torch.stack(weights, dim=2)  # (P, 1, T)
-        total = self._shares[:, :1].flatten(2)  # (P, 1, 3 n)
-        torch.bmm(self._weight, self._shares[:, 1:].flatten(2), out=total)
+        weights = [self._x.new_zeros(size, 1) + per_model(weight, size, self._x) for weight in self._weights]
+        self._weight = as_array(torch.stack(weights, dim=2))  # (P, 1, T)
+        np.matmul(
+            self._weight,
+            self._shares[:, 1:].reshape(size, len(weights), -1),
+            out=self._shares[:, :1].reshape(size, 1, -1),
+        )
         by_log_p = self._shares[:, 0, :1]  # (P, 1, n)
         self._spread = -by_log_p  # by the logsumexp of the logits
         self._at_label = by_log_p
-        if self._seen.shape[1] > 1:
+        if self._energies_seen:
             self._at_label, self._twice = by_log_p + self._shares[:, 0, 1:2], 2 * self._shares[:, 0, 2:]
 
-    def _add_log_p(self, known: Sequence[Mapping[str, Shares]], values: Tensor, by_log_p: Tensor) -> None:
+    def _add_log_p(self, known: Sequence[Mapping[str, Shares]], values: NDArray[Any], by_log_p: NDArray[Any]) -> None:
         """What terms have of the probabilities of all classes."""
-        by_log_p.zero_()
+        by_log_p[...] = 0.0
         for i, by_block in enumerate(known):
             for name, s in by_block.items():
                 if s.log_p is not None:
-                    share, part = s.log_p.transpose(1, 2), self._parts[name]  # (P, K, m)
+                    share, part = as_array(s.log_p.transpose(1, 2)), self._parts[name]  # (P, K, m)
                     value = (share * self._log_p[:, :, part]).sum((1, 2))
                     values[:, 1 + i] += value
                     values[:, 0] += self._weight[:, 0, i] * value
                     by_log_p[:, :, part] += self._weight[:, :, i : i + 1] * share
-        self._spread -= by_log_p.sum(1, keepdim=True)
+        self._spread -= by_log_p.sum(1, keepdims=True)
 
-    def _slope(self) -> Tensor:
+    def _slope(self) -> None:
         """The derivative of the total by the logits, (P, K, n)."""
-        torch.exp(self._log_p, out=self._by_logits).mul_(self._spread)
+        self._p *= self._spread
         at_label = self._at_label
-        if self._logit_seen is not None:
-            at_label = torch.addcmul(at_label, self._twice, self._logit_seen)
-        self._by_logits.scatter_add_(1, self._label, at_label)
-        return self._by_logits if self._by_log_p is None else self._by_logits.add_(self._by_log_p)
+        if self._energies_seen:
+            at_label = at_label + self._twice * self._energies_seen[0]
+        np.equal(self._label, self._classes, out=self._is_label)
+        self._p += np.multiply(self._is_label, at_label, out=self._more)
+        if self._by_log_p is not None:
+            self._p += self._by_log_p
 
 
 def has_what_it_needs(term: object, blocks: Container[str]) -> bool:
