@@ -44,7 +44,7 @@ CONTENDERS: dict[str, Contender] = {
     "early": Contender("conventional, stopped early", _STOPPED, _cross(learning_rate=(3e-3, 1e-2), patience=(3, 10))),
     "ensemble": Contender("five of these that decide together", _STOPPED, like="early", members=5),
     "ct": Contender("counterfactual training as run", {"objective": "ct"}),
-    "ct-best": Contender(
+    "ct-near": Contender(
         "counterfactual training, nearest of 16 neighbours, tuned",
         {"objective": "ct", "n_neighbours": 16, "lambda_reg": 0.1},
         _cross(lambda_div=(0.1, 0.3), lambda_adv=(0.25, 1.0)),

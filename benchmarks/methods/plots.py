@@ -16,7 +16,7 @@ __all__ = ["plot_accuracy", "plot_dots", "plot_ranks", "plot_reductions", "plot_
 _GREY = "#777777"
 _COLOURS = {
     **dict.fromkeys(("bl", "early", "ensemble"), BLUE),
-    **dict.fromkeys(("ct", "ct-best", "ar", "cd"), ORANGE),
+    **dict.fromkeys(("ct", "ct-near", "ar", "cd"), ORANGE),
     **dict.fromkeys(("pgd", "trades"), GREEN),
     "jem": PURPLE,
 }

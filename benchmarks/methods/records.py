@@ -163,7 +163,7 @@ def find_best(records: pd.DataFrame, questions: Iterable[Question] = QUESTIONS) 
             first = str(mean.idxmax() if q.better == "higher" else mean.idxmin())
             gap = (mean - mean[first]).abs()
             near = [m for m in mean.index if m != first and gap[m] <= max(spread[m], spread[first])]
-            shown = (BASELINE, "ct", "ct-best")
+            shown = (BASELINE, "ct", "ct-near")
             told = {m: write_spread(mine[mine["method"] == m][q.column], q.digits) for m in (first, *shown)}
             rows.append(
                 {

@@ -129,7 +129,7 @@ def test_reductions_pair_seeds_and_the_best_must_be_valid() -> None:
     rows = [
         ("moons", "bl", 0, 4.0, 1.0), ("moons", "bl", 1, 2.0, 1.0),
         ("moons", "ct", 0, 3.0, 1.0), ("moons", "ct", 1, 1.0, 1.0),
-        ("moons", "ct-best", 0, 3.0, 1.0), ("moons", "ct-best", 1, 3.0, 1.0),
+        ("moons", "ct-near", 0, 3.0, 1.0), ("moons", "ct-near", 1, 3.0, 1.0),
         ("moons", "ross", 0, 0.1, 0.5), ("moons", "ross", 1, 0.1, 0.5),
     ]  # fmt: skip
     records = pd.DataFrame(rows, columns=["data", "method", "seed", "eccco ip", "eccco validity"])
@@ -137,7 +137,7 @@ def test_reductions_pair_seeds_and_the_best_must_be_valid() -> None:
     assert reductions[reductions["method"] == "ct"]["reduction"].tolist() == pytest.approx([25, 50])
     (best,) = find_best(records, [q for q in QUESTIONS if q.column == "eccco ip"]).to_dict("records")
     assert best["best"] == "ct: 2.00 ± 1.41"
-    assert best["as good"] == "bl, ct-best"
+    assert best["as good"] == "bl, ct-near"
     assert best["bl"] == "3.00 ± 1.41"
 
 
