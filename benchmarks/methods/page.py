@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks.methods.contenders import CONTENDERS
 from benchmarks.methods.plots import plot_accuracy, plot_dots, plot_ranks, plot_reductions, plot_under_both
 from benchmarks.methods.ranks import Ranks
 from benchmarks.methods.records import find_best, rank_methods, read_trials, summarise, write_spread
@@ -89,7 +90,8 @@ def _write_ranks(ranks: Mapping[str, Ranks]) -> str:
 
 def _sum_up_spent(records: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """What each method took: trials and CPU seconds of tuning, which trains all seeds, and of an epoch of one model."""
-    trials = read_trials(folder)
+    order = list(CONTENDERS)
+    trials = read_trials(folder).sort_values("method", key=lambda names: names.map(order.index), kind="stable")
     epoch = records.groupby(["data", "method"])["epoch_cpu_seconds"].mean().groupby("method").mean()
     rows = [
         {

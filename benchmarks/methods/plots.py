@@ -47,8 +47,7 @@ def _plot(parts: Mapping[str, pd.DataFrame], value: str, label: str, *, zero: bo
     first = next(iter(parts.values()))
     names = [name for name in NAMES if name in set(first["data"])]
     methods = [m for m in CONTENDERS if m in set(first["method"])]
-    n_columns = min(4, len(names))
-    n_rows = -(-len(names) // n_columns)
+    n_rows, n_columns = _arrange(len(names))
     figure = Figure(figsize=(2.7 * n_columns + 0.6, (0.2 * len(methods) + 0.9) * n_rows + 0.4), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).flatten()
     for ax, name in zip(axes, names, strict=False):
@@ -74,11 +73,16 @@ def _plot(parts: Mapping[str, pd.DataFrame], value: str, label: str, *, zero: bo
     return figure
 
 
+def _arrange(n: int) -> tuple[int, int]:
+    """Rows and columns of n panels: two rows from five on."""
+    n_rows = 1 if n <= 4 else 2
+    return n_rows, -(-n // n_rows)
+
+
 def plot_accuracy(records: pd.DataFrame) -> Figure:
     """Accuracy against implausibility: each method once in the panel of each data set."""
     names = [name for name in NAMES if name in set(records["data"])]
-    n_columns = min(4, len(names))
-    n_rows = -(-len(names) // n_columns)
+    n_rows, n_columns = _arrange(len(names))
     figure = Figure(figsize=(3.4 * n_columns, 2.9 * n_rows + 0.4), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
     for ax, name in zip(axes, names, strict=False):

@@ -12,8 +12,8 @@ from benchmarks.methods.contenders import BASELINE, CONTENDERS
 from benchmarks.methods.ranks import Ranks, rank
 
 __all__ = [
-    "QUESTIONS", "Question", "find_best", "means", "rank_methods", "read_records", "read_trials", "reduce", "summarise",
-    "write_spread",
+    "QUESTIONS", "Question", "find_best", "keep_complete", "means", "rank_methods", "read_records", "read_trials",
+    "reduce", "summarise", "write_spread",
 ]  # fmt: skip
 
 SEARCHES = ("eccco", "generic")
@@ -128,9 +128,15 @@ def reduce(records: pd.DataFrame, column: str) -> pd.DataFrame:
     return others[[*keys, "method"]].assign(reduction=100 * (1 - others[column] / theirs))
 
 
+def keep_complete(records: pd.DataFrame) -> pd.DataFrame:
+    """The data sets on which every method that is on record was computed: only there can one be the best."""
+    n = records.groupby("data")["method"].nunique()
+    return records[records["data"].map(n) == records["method"].nunique()]
+
+
 def means(records: pd.DataFrame, question: Question) -> pd.DataFrame:
     """The answer to a question, means over seeds: data sets (rows) by methods (columns), complete data sets only."""
-    table = records.pivot_table(question.column, "data", "method", aggfunc="mean", sort=False, dropna=False)
+    table = keep_complete(records).pivot_table(question.column, "data", "method", aggfunc="mean", sort=False)
     return table.dropna().astype(float)
 
 
@@ -150,9 +156,9 @@ def find_best(records: pd.DataFrame, questions: Iterable[Question] = QUESTIONS) 
     Of counterfactuals, only a method competes of which nine in ten are valid. As good is one whose mean is as near to
     the best as the larger standard deviation of both.
     """
-    rows = []
+    rows, complete = [], keep_complete(records)
     for q in questions:
-        for data, mine in records.groupby("data", sort=False):
+        for data, mine in complete.groupby("data", sort=False):
             cells = mine.groupby("method", sort=False)
             mean, spread = cells[q.column].mean(), cells[q.column].std(ddof=1).fillna(0)
             if q.of_counterfactuals:

@@ -139,6 +139,8 @@ def test_reductions_pair_seeds_and_the_best_must_be_valid() -> None:
     assert best["best"] == "ct: 2.00 ± 1.41"
     assert best["as good"] == "bl, ct-near"
     assert best["bl"] == "3.00 ± 1.41"
+    begun = pd.concat([records, records[:2].assign(data="ol")])
+    assert set(find_best(begun, [q for q in QUESTIONS if q.column == "eccco ip"])["data"]) == {"moons"}
 
 
 def test_stored_records_are_complete_and_make_a_page(tmp_path: Path) -> None:
