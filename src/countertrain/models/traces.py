@@ -26,6 +26,9 @@ PullBack = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """An activation, the derivative by its output, its input and its output -> the derivative by its input."""
 
 _SMALL = 2**15  # numbers of a layer up to which numpy's calls take less than torch's
+_ONE_THREAD = (
+    2**18
+)  # multiplications of a product up to which numpy's BLAS has no threads, of which torch knows nothing
 _SELU = 1.6732632423543772, 1.0507009873554805  # alpha and scale, as torch has them
 
 ACTIVATIONS: Mapping[type[nn.Module], PullBack] = {
@@ -113,8 +116,10 @@ class ChainTrace:
     """
 
     def __init__(self, chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> None:
-        widest = max(parameters[layer[0]].shape[-2] for layer in chain if isinstance(layer, tuple))
-        self._small = runs_in_numpy(x) and size * widest * x.shape[1] <= _SMALL
+        weights, n = [parameters[layer[0]] for layer in chain if isinstance(layer, tuple)], x.shape[1]
+        self._small = runs_in_numpy(x) and all(
+            size * weight.shape[-2] * n <= _SMALL and weight.shape[-2:].numel() * n <= _ONE_THREAD for weight in weights
+        )
         self._stations: list[_Station] = []
         for layer in chain:
             self._stations.append(self._build(layer, parameters, size))

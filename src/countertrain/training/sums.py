@@ -192,8 +192,7 @@ class _Layout:
             known = self._ask(y, blocks) if self._changing else []
             if known:
                 self._set_shares(known)
-            size, n_terms = self._shares.shape[:2]
-            values = (self._shares.reshape(size, n_terms, -1) @ self._seen.reshape(size, -1, 1))[..., 0]  # (P, 1 + T)
+            values = np.einsum("ptkn,pkn->pt", self._shares, self._seen)  # (P, 1 + T), without threads
             if self._by_log_p is not None:
                 self._add_log_p(known, values, self._by_log_p)
             self._slope()
@@ -233,11 +232,7 @@ class _Layout:
                     self._shares[:, i, k, self._parts[name]] = share
         weights = [self._x.new_zeros(size, 1) + per_model(weight, size, self._x) for weight in self._weights]
         self._weight = as_array(torch.stack(weights, dim=2))  # (P, 1, T)
-        np.matmul(
-            self._weight,
-            self._shares[:, 1:].reshape(size, len(weights), -1),
-            out=self._shares[:, :1].reshape(size, 1, -1),
-        )
+        np.einsum("pt,ptkn->pkn", self._weight[:, 0], self._shares[:, 1:], out=self._shares[:, 0])
         by_log_p = self._shares[:, 0, :1]  # (P, 1, n)
         self._spread = -by_log_p  # by the logsumexp of the logits
         self._at_label = by_log_p
