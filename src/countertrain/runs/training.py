@@ -245,8 +245,8 @@ def _check_same(file: Path, folder: Path, settings: Settings) -> None:
     for key, value in theirs.items():
         if value != mine[key]:
             raise RunError(
-                f"{folder} holds a run with other settings ({key} is {value!r} there, {mine[key]!r} here); "
-                "choose another folder, or give overwrite=True"
+                f"{folder} holds a run with other settings ({key} is {value!r} in its {file.name}, {mine[key]!r} here)"
+                "; choose another folder, or give overwrite=True"
             )
 
 
