@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -101,7 +102,7 @@ class Generator:
         budget = _BUDGET_COMPILED if self.compiled else _BUDGET
         width = max(factual.shape[2:].numel(), 32, measure_width(population))
         rows = max(1, budget // (len(factual) * width))
-        with population.evaluating(), torch.no_grad():
+        with population.evaluating(), torch.no_grad(), np.errstate(all="ignore"):
             if target.numel():
                 check_targets(population, factual, target)
             pools = [

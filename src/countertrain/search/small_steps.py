@@ -59,9 +59,8 @@ class SmallSteps:
         if self._rows is None or (pool is not self._rows.pool and pool is not self._entered):
             self._enter(pool)
         assert self._rows is not None  # models that could be traced still can
-        with np.errstate(all="ignore"):
-            for k in range(first, first + n):
-                self._rows.step(k)
+        for k in range(first, first + n):
+            self._rows.step(k)
         return self._rows.pool
 
     def _enter(self, pool: Pool) -> bool:

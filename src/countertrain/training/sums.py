@@ -120,13 +120,14 @@ class Sums:
             sizes = [(name, label.shape[1]) for name, label in blocks.labels.items()]
             key = (*key, *sizes, *blocks.counted, *blocks.taught)
         layout = self._layouts.get(key)
-        if layout is None or torch.is_autocast_enabled(x.device.type):
-            if not self._model.traceable(x) or not runs_in_numpy(x):
-                return None
-            while len(self._layouts) >= _MOST_LAYOUTS:
-                del self._layouts[next(iter(self._layouts))]
-            layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
-        return layout.measure(x, y, blocks)
+        with np.errstate(all="ignore"):  # what is not finite is found elsewhere
+            if layout is None or torch.is_autocast_enabled(x.device.type):
+                if not self._model.traceable(x) or not runs_in_numpy(x):
+                    return None
+                while len(self._layouts) >= _MOST_LAYOUTS:
+                    del self._layouts[next(iter(self._layouts))]
+                layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
+            return layout.measure(x, y, blocks)
 
     def _forget_others(self) -> None:
         """Forget what was laid out for parameters that lie elsewhere by now, or that are trained no more, or again."""
@@ -187,15 +188,14 @@ class _Layout:
             self._places[1][...] = as_array(blocks.x)
             for name, label in blocks.labels.items():
                 self._label_places[name][...] = as_array(label)
-        with np.errstate(all="ignore"):
-            self._look(as_array(self._trace.look(self._x).rows_last))
-            known = self._ask(y, blocks) if self._changing else []
-            if known:
-                self._set_shares(known)
-            values = np.einsum("ptkn,pkn->pt", self._shares, self._seen)  # (P, 1 + T), without threads
-            if self._by_log_p is not None:
-                self._add_log_p(known, values, self._by_log_p)
-            self._slope()
+        self._look(as_array(self._trace.look(self._x).rows_last))
+        known = self._ask(y, blocks) if self._changing else []
+        if known:
+            self._set_shares(known)
+        values = np.einsum("ptkn,pkn->pt", self._shares, self._seen)  # (P, 1 + T), without threads
+        if self._by_log_p is not None:
+            self._add_log_p(known, values, self._by_log_p)
+        self._slope()
         slopes = self._trace.by_parameters(self._by_logits)
         return TermValues(self._names, torch.from_numpy(values)), [slopes[name] for name in self._learnt]
 
