@@ -75,6 +75,7 @@ referees: $(TOOLS)
 reliability: $(TOOLS)
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.fuzz
+	$(BIN)/python tests/serve/fuzzing.py
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m tests.mutants --random 30
 	$(BIN)/python -m tests.reliability
