@@ -34,8 +34,12 @@ def ask_as_described(
 
     # Without shrinking: where a busy machine is too slow for one request, a hundred more would be, too.
     @settings(
-        max_examples=n, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate), **more
-    )  # fmt: skip
+        max_examples=n,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate),
+        **more,
+    )
     @given(st.data())
     def holds(data: st.DataObject) -> None:
         case = data.draw(operation.as_strategy(generation_mode=mode))
