@@ -107,7 +107,7 @@ def ask_for_a_while(service: Running, seconds: float) -> tuple[Counter[str], lis
         try:
             statuses = ask_as_described(description, path, mode, {}, 5, database=None, derandomize=False)
             outcomes.update({str(status): n for status, n in statuses.items()})
-        except Exception as error:  # whatever it is, it is what we look for
+        except (Exception, BaseExceptionGroup) as error:  # whatever it is, it is what we look for
             failures[f"{path}, {mode.value}: {type(error).__name__}: {error}"[:500]] = None
     return outcomes, list(failures)
 
@@ -124,7 +124,7 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder, log = Path(name) / "model", Path(name) / "log"
         classifier().save(folder)
-        with serving(folder, "--header-seconds", "1.5", "--idle-seconds", "1", log=log) as service:
+        with serving(folder, "--header-seconds", "1.5", "--idle-seconds", "1", "--seconds", "60", log=log) as service:
             sent = fuzz(service.port, 10**9, seed=asked.seed, seconds=60 * asked.minutes)
             asked_for, failures = ask_for_a_while(service, 60 * asked.minutes)
             assert service.ask("/predict", {"rows": [PERSON]}).status_code == 200

@@ -53,9 +53,11 @@ def write_out(
     sums = Sums.of(terms, population)
     assert sums is not None
     others = None if made is None else replace(made, x=made.x + 1, labels={k: 0 * v for k, v in made.labels.items()})
-    assert sums.slopes(x - 1, 0 * y, others) is not None
+    before = x - 1
+    assert sums.slopes(before, 0 * y, others) is not None
     found = sums.slopes(x, y, made)
     assert found is not None
+    assert torch.equal(before, x - 1)  # whose memory it is not
     return found
 
 
