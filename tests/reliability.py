@@ -105,7 +105,7 @@ def _tell_service(asked: Mapping[str, Any]) -> list[dict[str, object]]:
                 "answered": by_hundred["2"],
                 "refused (4xx)": by_hundred["4"],
                 "busy (503)": outcomes.get("503", 0),
-                "no answer, or not waited for": outcomes.get("silence", 0) + outcomes.get("left", 0),
+                "no answer, or not waited for": sum(outcomes.get(one, 0) for one in ("silence", "left", "100")),
                 "anything else": len(found),
             }
         )
