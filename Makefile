@@ -16,7 +16,7 @@ export COUNTERTRAIN_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # libraries are not compiled when installed: each process would do it again
 MAKEFLAGS += --jobs=2  # what can, goes on side by side: a browser is fetched while libraries are installed
 
-.PHONY: demo test pytest check style types chromium format paper bench advice defaults methods referees reliability mutants docs dist delivery sbom licences pins clean
+.PHONY: demo test pytest warm check style types chromium format paper bench advice defaults methods referees reliability mutants docs dist delivery sbom licences pins clean
 
 demo: $(PACKAGE)
 	$(BIN)/countertrain demo --out demo
@@ -25,8 +25,12 @@ demo: $(PACKAGE)
 test: types pytest
 
 # Tests of a file go to one process, which makes what they share once; long files with few tests do not come last.
-pytest: style chromium
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+pytest: style chromium warm
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 40
+
+# What each of the processes would compile when it imports it is compiled while the tools are installed.
+warm: $(PACKAGE)
+	$(BIN)/python -c "import matplotlib.pyplot, pandas, scipy.stats, sklearn.ensemble, torch._inductor.compile_fx"
 
 # The page is tested in a browser. Where it can be installed without asking it is; else these tests are skipped.
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20
@@ -75,6 +79,7 @@ referees: $(TOOLS)
 reliability: $(TOOLS)
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.fuzz
+	$(BIN)/python tests/serve/fuzzing.py
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m tests.mutants --random 30
 	$(BIN)/python -m tests.reliability

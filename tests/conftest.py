@@ -7,6 +7,8 @@ from functools import cache
 
 # Some virtual machines offer AMX and do not let anybody use it: bfloat16 products would end the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+# Tests go on side by side: threads of scikit-learn and of BLAS would wait for each other's cores, and not quietly.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -31,6 +33,14 @@ def _quick_reports() -> Iterator[None]:
             patch.setattr(audit, "INDIVIDUALS", 20)
             patch.setattr(write, "_TAUS_JUDGED", ())  # beside the default: tests/judge has a curve
             patch.setattr(panel, "N_TREES", 20)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_disks() -> Iterator[None]:
+    """Nobody cuts the power of a test: what is written need not reach the disk, but must be a file that is open."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
         yield
 
 

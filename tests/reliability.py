@@ -25,6 +25,7 @@ def render(records: Path, page: Path) -> list[str]:
         "moments": _tell_moments(faults),
         "limits": _tell_moments({"limits": faults.get("limits", ())}),
         "loaders": _tell_loaders(fuzz.get("loaders", {}), fuzz.get("tables")),
+        "service": _tell_service(fuzz.get("service", {})),
         "mutants": _tell_mutants(mutants),
         "load": [*load.values()],
     }
@@ -87,6 +88,25 @@ def _tell_loaders(loaders: Mapping[str, Any], tables: Mapping[str, Any] | None) 
                 "read": encoded,
                 "refused in a sentence": refused,
                 "anything else": found,
+            }
+        )
+    return rows
+
+
+def _tell_service(asked: Mapping[str, Any]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for how, both in asked.items():
+        outcomes, found = both["outcomes"], both["found"]
+        by_hundred = {first: sum(n for one, n in outcomes.items() if one.startswith(first)) for first in "24"}
+        rows.append(
+            {
+                "what is sent": how,
+                "requests": sum(outcomes.values()),
+                "answered": by_hundred["2"],
+                "refused (4xx)": by_hundred["4"],
+                "busy (503)": outcomes.get("503", 0),
+                "no answer, or not waited for": sum(outcomes.get(one, 0) for one in ("silence", "left", "100")),
+                "anything else": len(found),
             }
         )
     return rows

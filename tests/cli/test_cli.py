@@ -312,7 +312,7 @@ def test_what_is_said_of_a_folder_names_the_options_of_the_command(call, runs: P
     code, _, err = call("train", "moons", *QUICK, "--out", "m")
     assert code == 2
     assert err == (
-        "countertrain: m holds a run with other settings (objective is 'bl' there, 'ct' here); "
+        "countertrain: m holds a run with other settings (objective is 'bl' in its settings.toml, 'ct' here); "
         "choose another --out, or give --overwrite\n"
     )
     shutil.copytree("m", "m/unfinished/done")

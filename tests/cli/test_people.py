@@ -182,7 +182,7 @@ def test_what_to_do_next_names_the_decisions_that_people_may_want(
         (["train", "{}/nowhere.csv", "--label", "y", "--out", "{}/n"], "there is no file"),
         (
             ["train", "{}/loans.csv", "--label", "decision", "--out", "{}/m"],
-            "holds a run with other settings (epochs is 5 there, 40 here)",
+            "holds a run with other settings (epochs is 5 in its settings.toml, 40 here)",
         ),
         (["train", "{}/loans.csv", "--label", "income", "--out", "{}/n"], "group them, or predict another column"),
         (

@@ -1,13 +1,15 @@
 """After a power cut or a bad copy: a folder gives what it held, or one sentence that names the file; never another."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from countertrain.files import CheckpointError
+from countertrain.runs import training
 from countertrain.runs.folder import UNFINISHED, is_finished, read_run
+from countertrain.runs.registry import load_data
 from countertrain.runs.settings import Settings
 from countertrain.runs.training import train
 from countertrain.training.history import EpochRecord
@@ -62,19 +64,25 @@ def settings(place: Path, **changes: object) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, one that was killed while its twin was trained, and both again with another learning rate."""
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A finished run, one that was killed while its twin was trained, and both again with another learning rate.
+
+    Their table, which nobody damages, is read once.
+    """
     place = tmp_path_factory.mktemp("damage")
     write_table(place, 120)
+    data = load_data(settings(place))
 
     def kill(record: EpochRecord) -> None:
         raise KeyboardInterrupt
 
-    for name, asked in (("", settings(place)), ("other ", settings(place, learning_rate=0.01))):
-        train(asked, place / f"{name}whole", twin=True)
-        with pytest.raises(KeyboardInterrupt):
-            train(asked, place / f"{name}begun", twin=True, twin_callbacks=[kill])
-    return place
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "load_data", lambda *args: data)
+        for name, asked in (("", settings(place)), ("other ", settings(place, learning_rate=0.01))):
+            train(asked, place / f"{name}whole", twin=True)
+            with pytest.raises(KeyboardInterrupt):
+                train(asked, place / f"{name}begun", twin=True, twin_callbacks=[kill])
+        yield place
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -6,8 +6,10 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from tests.fuzz.damaging import damaged
 from tests.fuzz.loaders import LOADERS, Loader, try_loader
 from tests.fuzz.tables import try_table
 
-_ROUND = 100  # examples between two looks at the clock
+_ROUND = 100  # cases between two looks at the clock, or two notes
 
 
 def main() -> None:
@@ -24,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for all loaders together")
     parser.add_argument("--tables", type=int, default=5000)
+    parser.add_argument("--resume", action="store_true", help="go on with the tables behind those of the record")
     parser.add_argument("--out", type=Path, default=Path("results/reliability/fuzz.json"))
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -35,8 +38,10 @@ def main() -> None:
             record["loaders"] = {name: _fuzz(name, loader, each, folder) for name, loader in LOADERS.items()}
             _write(asked.out, record)
         if asked.tables:
-            record["tables"] = _try_tables(asked.tables, folder)
-            _write(asked.out, record)
+            so_far = record.get("tables", {}) if asked.resume else {}
+            for tally in _try_tables(asked.tables, so_far, folder):
+                record["tables"] = tally
+                _write(asked.out, record)
 
 
 def _write(out: Path, record: dict[str, object]) -> None:
@@ -72,16 +77,18 @@ def _fuzz(name: str, loader: Loader, seconds: float, folder: Path) -> dict[str, 
     return {**counts, "found": list(found)}
 
 
-def _try_tables(n: int, folder: Path) -> dict[str, object]:
-    """Ugly tables, one after the other."""
-    counts, found = Counter[str](), list[str]()
-    for seed in range(n):
+def _try_tables(n: int, so_far: dict[str, Any], folder: Path) -> Iterator[dict[str, object]]:
+    """Ugly tables, one after the other, up to n of them; what came of them, now and then."""
+    found: list[str] = list(so_far.get("found", ()))
+    counts = Counter[str]({end: so_far.get(end, 0) for end in ("encoded", "refused")})
+    for seed in range(counts.total() + len(found), n):
         try:
             counts["encoded" if try_table(seed, folder) is None else "refused"] += 1
         except Exception as error:  # an assertion, too
             found.append(f"seed {seed}: {type(error).__name__}: {error}"[:300])
             print(found[-1], flush=True)  # noqa: T201
-    return {**counts, "found": found}
+        if (seed + 1) % _ROUND == 0 or seed + 1 == n:
+            yield {**counts, "found": found}
 
 
 if __name__ == "__main__":

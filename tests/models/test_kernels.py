@@ -15,6 +15,7 @@ from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp, piecewise
 from countertrain.models.kernels import CompilerError, compiled, find_compiler
 from countertrain.models.population import Population
+from countertrain.search import generator
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
 from countertrain.training.methods import CounterfactualMethod, bl, ct, taught
@@ -23,7 +24,7 @@ from countertrain.training.trainer import CounterfactualTrainer
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 
 
-def test_a_compiled_search_finds_what_the_plain_one_finds() -> None:
+def test_a_compiled_search_finds_what_the_plain_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
     models = [mlp(3, 2, seed=i) for i in range(2)]
     CounterfactualTrainer(epochs=10, batch_size=8, objective=bl()).fit(models, x, (x[:, 0] > 0).long())
@@ -31,7 +32,9 @@ def test_a_compiled_search_finds_what_the_plain_one_finds() -> None:
     with torch.no_grad():
         target = 1 - predict(Population(models)(rows))
     constraints = Constraints.infer(x, mutability={1: "increase", 2: "none"})
-    plain = eccco(tau=[0.5, 0.6], n_steps=18)  # whole blocks of steps: a rest would be compiled, too
+    # whole blocks of steps alone: each size of a block is compiled, and training below compiles single steps
+    monkeypatch.setattr(generator, "_blocks", lambda n_steps: ((k, 2) for k in range(1, n_steps, 2)))
+    plain = eccco(tau=[0.5, 0.6], n_steps=18)
     found = plain(models, rows, target, constraints=constraints)
     fast = replace(plain, compiled=True)(models, rows, target, constraints=constraints)
     assert found.mature.any()

@@ -42,6 +42,12 @@ def rectified_at_both_ends(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.ReLU(), nn.Linear(D, K), nn.ReLU()).double()
 
 
+def rectified_behind_nothing(seed: int = 0) -> nn.Module:
+    """The first layer hands on the very rows, which are not ours to write to."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Identity(), nn.ReLU(), nn.Linear(D, K)).double()
+
+
 def linear(seed: int = 0) -> nn.Module:
     return mlp(D, K, hidden=(), seed=seed).double()
 
@@ -58,6 +64,7 @@ KINDS: dict[str, Callable[[int], nn.Module]] = {
     "pieces": over_pieces,
     "an activation first": beginning_with_an_activation,
     "rectified at both ends": rectified_at_both_ends,
+    "rectified behind nothing": rectified_behind_nothing,
     "linear": linear,
 }
 

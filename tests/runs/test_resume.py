@@ -231,7 +231,9 @@ def test_an_overwriting_that_is_stopped_leaves_the_old_model_whole_and_can_be_re
     assert torch.equal(loaded.models[0](old.data.test.x), old.models[0](old.data.test.x))
     with pytest.raises(RunError, match="holds an unfinished run of these settings"):
         train(small(), tmp_path)
-    with pytest.raises(RunError, match=r"holds a run with other settings \(data is 'moons' there, 'circles' here\)"):
+    with pytest.raises(
+        RunError, match=r"holds a run with other settings \(data is 'moons' in its settings.toml, 'circles' here\)"
+    ):
         train(small("circles"), tmp_path, resume=True)
     resumed, wanted = train(small(), tmp_path, resume=True), train(small(), tmp_path.parent / "unbroken")
     assert read_run(tmp_path).id == read_run(wanted.folder).id == resumed.id
@@ -242,7 +244,9 @@ def test_an_overwriting_that_never_began_does_not_open_the_old_model_to_others(t
     train(small(), tmp_path)
     with pytest.raises(ValueError, match="n_ce must be at most"):
         train(small(n_ce=100_000), tmp_path, overwrite=True)
-    with pytest.raises(RunError, match=r"holds a run with other settings \(tau is 0.6 there, 0.7 here\)"):
+    with pytest.raises(
+        RunError, match=r"holds a run with other settings \(tau is 0.6 in its settings.toml, 0.7 here\)"
+    ):
         train(small(tau=0.7), tmp_path)
     assert train(small(), tmp_path).settings == small()  # it is only opened
 

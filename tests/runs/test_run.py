@@ -105,8 +105,8 @@ def test_a_run_with_other_settings_is_refused_by_the_first_that_differs(tmp_path
     with pytest.raises(RunError) as error:
         train(small(tau=0.7), tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} holds a run with other settings (tau is 0.6 there, 0.7 here); choose another folder, "
-        "or give overwrite=True"
+        f"{tmp_path} holds a run with other settings (tau is 0.6 in its settings.toml, 0.7 here); choose another "
+        "folder, or give overwrite=True"
     )
     assert read_run(tmp_path).settings.tau == 0.6
 

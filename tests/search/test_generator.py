@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,7 @@ from countertrain.models.kernels import zero_nan
 from countertrain.models.population import Population
 from countertrain.search import generator as the_module
 from countertrain.search.generator import Generator
-from countertrain.search.generators import eccco, generic
+from countertrain.search.generators import eccco, generic, langevin
 from countertrain.search.losses import predict
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Counterfactuals, Memory, StepRule
@@ -73,6 +75,20 @@ def test_rows_that_are_searched_in_parts_find_what_they_find_together(
     assert_same(search(models, x, target, epsilon=[0.1, 0.2, 0.3]), slice(None), whole)
     assert [part.start for part in sizes] == [0, 10, 20]
     assert_eventful(whole)
+
+
+def test_in_parts_each_row_keeps_its_own_constraints_and_draws_its_own_numbers(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, _ = toy_rows(n=25, seed=3)
+    target, search = other_class(model, x), langevin(step_size=0.05, noise=0.2, n_steps=6)
+    upper = x + torch.linspace(0, 0.5, 25).unsqueeze(-1)
+    limits = replace(Constraints.of(3), upper=upper, may_decrease=torch.arange(75).view(25, 3) % 2 == 0)
+    whole = search(model, x, target, constraints=limits, seed=torch.arange(25))
+    monkeypatch.setattr(the_module, "_BUDGET", 32 * 10)
+    parts = search(model, x, target, constraints=limits, seed=torch.arange(25))
+    assert_same(parts, slice(None), whole)
+    assert ((whole.x == upper) & (whole.x != x)).any(0).all()  # the bounds of some rows did stop them
 
 
 def test_a_member_of_a_generator_is_the_generator_of_that_model_alone(models: list[nn.Module]) -> None:

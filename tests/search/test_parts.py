@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from countertrain.constraints import Constraints
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, fgsm, generic, langevin, pgd, revise
-from countertrain.search.penalties import CrossEntropy, Energy, Escape, FreeEnergy, Margin, distance
+from countertrain.search.penalties import CrossEntropy, Energy, Escape, FreeEnergy, Margin, ScheduledEnergy, distance
 from countertrain.search.rules import SGD, Langevin, Sign
 from countertrain.search.starts import Around
 from countertrain.search.state import Penalty
@@ -40,6 +40,17 @@ def test_slopes_are_the_derivatives(penalty: Penalty, model: nn.Module) -> None:
     )
     torch.testing.assert_close(knowing, blind, rtol=0, atol=1e-12)
     assert (knowing - x).abs().max() > 1e-3
+
+
+def test_slopes_of_several_penalties_add_up(model: nn.Module) -> None:
+    """Also where each by itself gets steeper with the energy."""
+    x, y = toy_rows()
+    twice, once = (
+        Generator(parts, n_steps=30, tau=None)(model, x, y).x
+        for parts in ([(30.0, ScheduledEnergy(rho=0.1))] * 2, [(60.0, ScheduledEnergy(rho=0.1))])
+    )
+    torch.testing.assert_close(twice, once)
+    assert not torch.allclose(once, Generator([(60.0, ScheduledEnergy(rho=0.05))], n_steps=30, tau=None)(model, x, y).x)
 
 
 def test_escaping_is_the_cross_entropy_the_other_way(model: nn.Module) -> None:

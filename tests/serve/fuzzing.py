@@ -1,18 +1,24 @@
 """Requests that no client should send, over bare sockets to a service on this machine.
 
-`python tests/serve/fuzzing.py PORT 5000` sends as many to a service that is running, and tells what came back.
+`python tests/serve/fuzzing.py` starts a service, sends it such requests for five minutes, and for five minutes others
+that are made from its own description; what came back is written down.
 """
 
+import argparse
 import contextlib
+import itertools
 import json
 import random
 import re
 import socket
-import sys
 import time
+import warnings
 from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from office import PERSON
+from office import PERSON, classifier
+from running import Running, serving
 
 _LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _METHODS = (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"TRACE", b"PRI", b"get", b"", b"G\x00T", b"A" * 300)
@@ -82,6 +88,52 @@ def fuzz(port: int, n: int, *, seed: int = 0, seconds: float = 60.0) -> Counter[
     return outcomes
 
 
+def find_failures(outcomes: Counter[str], log: str) -> list[str]:
+    """Whatever a service should not have answered, and what it should not have written down."""
+    answers = [one for one in outcomes if one.startswith(("5", "garbage")) and one != "503"]
+    return answers + [word for word in ("Traceback", "failed") if word in log]
+
+
+def ask_for_a_while(service: Running, seconds: float) -> tuple[Counter[str], list[str]]:
+    """What came of requests made from the description, kind after kind, until the time is up."""
+    import schemathesis  # the tests that only send bytes can do without
+    from describing import KINDS, ask_as_described
+
+    description = schemathesis.openapi.from_url(f"{service.address}/openapi.json")
+    outcomes, failures, until = Counter[str](), dict[str, None](), time.monotonic() + seconds
+    for path, mode in itertools.cycle(KINDS):
+        if time.monotonic() > until:
+            break
+        try:
+            statuses = ask_as_described(description, path, mode, {}, 5, database=None, derandomize=False)
+            outcomes.update({str(status): n for status, n in statuses.items()})
+        except (Exception, BaseExceptionGroup) as error:  # whatever it is, it is what we look for
+            failures[f"{path}, {mode.value}: {type(error).__name__}: {error}"[:500]] = None
+    return outcomes, list(failures)
+
+
+def main() -> None:
+    """Fuzz a service both ways, and write down how often and what came of it."""
+    parser = argparse.ArgumentParser(prog="python tests/serve/fuzzing.py", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="for each of both")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("results/reliability/fuzz.json"))
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    record = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    with TemporaryDirectory() as name:
+        folder, log = Path(name) / "model", Path(name) / "log"
+        classifier().save(folder)
+        with serving(folder, "--header-seconds", "1.5", "--idle-seconds", "1", "--seconds", "60", log=log) as service:
+            sent = fuzz(service.port, 10**9, seed=asked.seed, seconds=60 * asked.minutes)
+            asked_for, failures = ask_for_a_while(service, 60 * asked.minutes)
+            assert service.ask("/predict", {"rows": [PERSON]}).status_code == 200
+            record["service"] = {
+                "bytes over a bare socket": {"outcomes": sent, "found": find_failures(sent, service.log)},
+                "requests made from its description": {"outcomes": asked_for, "found": failures},
+            }
+    asked.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    port, n = map(int, sys.argv[1:3])
-    sys.stdout.write(f"{fuzz(port, n, seconds=900)}\n")
+    main()

@@ -62,6 +62,23 @@ def test_jobs_that_come_while_the_worker_is_busy_are_answered_by_its_next_call_a
     assert worker.calls == [[1], [2, 3]]
 
 
+def test_who_asks_alone_again_is_not_made_to_wait_for_company_and_who_has_had_company_is() -> None:
+    worker = Worker()
+    double = batcher(worker, window=0.3)
+
+    async def main() -> list[float]:
+        clock, took = asyncio.get_running_loop().time, []
+        for jobs in ([1], [2], [3], [4, 5], [6], [7]):
+            start = clock()
+            await asyncio.gather(*(double(job, 1) for job in jobs))
+            took.append(clock() - start)
+        return took
+
+    waited = [seconds > 0.25 for seconds in run(main())]
+    assert waited == [True, False, False, True, True, False]  # at first nobody knows who else will come
+    assert worker.calls == [[1], [2], [3], [4, 5], [6], [7]]
+
+
 def test_a_batch_has_no_more_rows_than_allowed_unless_one_job_has() -> None:
     worker = Worker()
     double = batcher(worker, batch_rows=4)

@@ -305,6 +305,23 @@ def test_on_a_phone_nothing_runs_over_the_edge(visit: Callable[..., "playwright.
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_on_paper_there_are_the_person_the_decision_and_the_options_and_nothing_to_press(
+    visit: Callable[..., "playwright.Page"], address: str
+) -> None:
+    page = visit(address)
+    choose_refused(page)
+    n_options = show_options(page).count()
+    page.emulate_media(media="print", color_scheme="dark")
+    page.set_viewport_size({"width": 672, "height": 1000})  # what A4 leaves between its margins
+    assert page.locator(".field:visible").count() == page.locator(".field").count()
+    assert page.is_visible("#decision")
+    assert page.locator(".option:visible").count() == n_options
+    assert not page.locator("button:visible, summary:visible, #picker:visible").count()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 672
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('aside')).position") == "static"
+
+
 def test_with_more_than_two_classes_any_other_one_can_be_wanted(visit: Callable[..., "playwright.Page"]) -> None:
     with served(create_app(classifier(n_classes=3).decider, limits=PATIENT)) as address:
         page = visit(address)

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fuzzing import fuzz
+from fuzzing import find_failures, fuzz
 from office import PERSON, classifier, content
 from running import PATIENCE, Running, read_answer, read_metrics, serving
 
@@ -83,10 +83,8 @@ def test_nothing_that_comes_over_a_socket_breaks_it(small: Running) -> None:
     outcomes = fuzz(small.port, 150, seed=1, seconds=40)
     assert outcomes.total() > 20
     assert {"400", "404", "200"} & outcomes.keys()
-    assert not [one for one in outcomes if one.startswith(("5", "garbage")) and one != "503"], outcomes
     assert small.ask("/predict", QUESTION).status_code == 200
-    assert "Traceback" not in small.log
-    assert "failed" not in small.log
+    assert not find_failures(outcomes, small.log), outcomes
 
 
 def _drip(one: socket.socket) -> None:

@@ -1,6 +1,6 @@
 """Data sets of other packages, found by their entry points."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from countertrain.tables import Dataset, catalogue, load
+from countertrain.tables.catalogue import _find_plugins
 
 Offer = Callable[..., None]
 
@@ -28,12 +29,14 @@ def wrong(*, data_seed: int) -> Any:
 
 
 @pytest.fixture
-def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
+def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
     def install(**points: str) -> None:
         made = [EntryPoint(name, value, "countertrain.datasets") for name, value in points.items()]
         monkeypatch.setattr(metadata, "entry_points", lambda group: made)
+        _find_plugins.cache_clear()
 
-    return install
+    yield install
+    _find_plugins.cache_clear()
 
 
 def test_a_data_set_of_another_package_is_listed_and_loaded(offer: Offer) -> None:

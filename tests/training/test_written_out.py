@@ -53,9 +53,11 @@ def write_out(
     sums = Sums.of(terms, population)
     assert sums is not None
     others = None if made is None else replace(made, x=made.x + 1, labels={k: 0 * v for k, v in made.labels.items()})
-    assert sums.slopes(x - 1, 0 * y, others) is not None
+    before = x - 1
+    assert sums.slopes(before, 0 * y, others) is not None
     found = sums.slopes(x, y, made)
     assert found is not None
+    assert torch.equal(before, x - 1)  # whose memory it is not
     return found
 
 
@@ -84,10 +86,11 @@ def test_slopes_of_terms_are_those_of_autograd(name: str, network: str, some_cou
     torch.testing.assert_close(values, {"loss": total, **by_name})
 
 
-def test_without_blocks_only_the_real_rows_are_learnt_from() -> None:
+@pytest.mark.parametrize("made", [None, Blocks(draw(1, 0, D), {"x_ce": torch.zeros(1, 0, dtype=torch.int64)})])
+def test_without_blocks_only_the_real_rows_are_learnt_from(made: Blocks | None) -> None:
     population = Population([NETWORKS["mlp"](0)])
     x, y = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0)
-    values, gradients = write_out(TERMS["all"], population, x, y)
+    values, gradients = write_out(TERMS["all"], population, x, y, made)
     total, _ = add_up({"yloss": TERMS["all"]["yloss"]}, population, x, y)
     expected = torch.autograd.grad(total.sum(), population.trainable())
     assert set(values) == {"loss", "yloss"}
@@ -123,6 +126,37 @@ def test_what_is_trained_may_change_between_mini_batches() -> None:
         torch.testing.assert_close(
             list(found[1]), list(torch.autograd.grad(total.sum(), population.trainable())), rtol=1e-10, atol=1e-12
         )
+
+
+def test_under_autocast_nothing_is_written_out_though_it_was_before() -> None:
+    population = Population([mlp(D, K)])
+    sums, x = Sums.of({"yloss": (1.0, yloss)}, population), draw(1, B, D).float()
+    y = torch.arange(B).remainder(K).unsqueeze(0)
+    assert sums is not None
+    assert sums.slopes(x, y, None) is not None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert sums.slopes(x, y, None) is None
+
+
+@pytest.mark.parametrize("weight", [0.5, torch.tensor(0.5, dtype=torch.float64)])
+def test_which_rows_count_and_what_a_term_weighs_may_change_between_mini_batches_of_the_same_sizes(
+    weight: float | Tensor,
+) -> None:
+    population = Population([NETWORKS["mlp"](0)])
+    terms: Terms = {"yloss": (1.0, yloss), "div": (weight, div)}
+    x, y, some = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0), blocks(1, some_count=True)
+    sums, every, totals = Sums.of(terms, population), replace(some, counted={}), set()
+    assert sums is not None
+    for made in (every, every, some, every):
+        if isinstance(weight, Tensor):
+            weight.add_(1)
+        found = sums.slopes(x, y, made)
+        total, by_name = add_up(terms, population, x, y, made)
+        assert found is not None
+        torch.testing.assert_close(found[0], {"loss": total, **by_name})
+        torch.testing.assert_close(list(found[1]), list(torch.autograd.grad(total.sum(), population.trainable())))
+        totals.add(found[0]["loss"].item())
+    assert len(totals) == (4 if isinstance(weight, Tensor) else 2)
 
 
 def test_rows_that_do_not_count_have_no_slope() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from countertrain.models.architectures import Ensemble, Pieces
-from countertrain.models.population import Population
+from countertrain.models.population import Population, full_precision
 
 __all__ = ["Frozen"]
 
@@ -33,20 +33,27 @@ class Frozen:
         joined = isinstance(model, Ensemble)
         self._dtype = dtype
         self._run = _call_plainly(model, dtype) if chain is None else _call_chain(chain, joined=joined)
-        self._modes = Population([model])
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """Logits (n, K) of rows x (n, D)."""
-        with self._modes.evaluating():
+        with full_precision():
+            if len(x) <= _AT_ONCE:
+                return self._run(x.to(self._dtype))
             return torch.cat([self._run(part.to(self._dtype)) for part in x.split(_AT_ONCE)])
 
 
 def _call_plainly(model: nn.Module, dtype: torch.dtype) -> Step:
-    """The module itself, with its tensors of that type."""
+    """The module itself in evaluation mode, with its tensors of that type."""
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     frozen = {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
-    return lambda x: functional_call(model, frozen, (x,))
+    modes = Population([model])
+
+    def run(x: Tensor) -> Tensor:
+        with modes.evaluating():
+            return functional_call(model, frozen, (x,))  # type: ignore[no-any-return]  # a module returns Any
+
+    return run
 
 
 def _call_chain(steps: Sequence[Step], *, joined: bool) -> Step:
@@ -90,9 +97,11 @@ def _multiply(layers: Sequence[Any], dtype: torch.dtype) -> Step:
     if layers[0].bias is not None:
         bias = torch.stack([layer.bias.detach().to(dtype) for layer in layers]).unsqueeze(-1)
 
+    joined = bias.flatten(0, 1), weight.flatten(0, 1)
+
     def run(h: Tensor) -> Tensor:
         if h.ndim == 2:
-            return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), h).view(*weight.shape[:2], h.shape[1])
+            return torch.addmm(*joined, h).view(*weight.shape[:2], h.shape[1])
         return torch.baddbmm(bias, weight, h)
 
     return run

@@ -26,6 +26,9 @@ PullBack = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """An activation, the derivative by its output, its input and its output -> the derivative by its input."""
 
 _SMALL = 2**15  # numbers of a layer up to which numpy's calls take less than torch's
+_ONE_THREAD = (
+    2**18
+)  # multiplications of a product up to which numpy's BLAS has no threads, of which torch knows nothing
 _SELU = 1.6732632423543772, 1.0507009873554805  # alpha and scale, as torch has them
 
 ACTIVATIONS: Mapping[type[nn.Module], PullBack] = {
@@ -109,12 +112,14 @@ class ChainTrace:
 
     So there is no copy and no narrow matrix product. `look` makes the pass again over other rows in the same memory:
     whatever was handed out before is then overwritten, derivatives too. Few rows go through numpy, in torch's memory:
-    its calls take less, and compute the same.
+    its calls take less, and compute the same. What is not finite is found elsewhere: callers keep numpy quiet.
     """
 
     def __init__(self, chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> None:
-        widest = max(parameters[layer[0]].shape[-2] for layer in chain if isinstance(layer, tuple))
-        self._small = runs_in_numpy(x) and size * widest * x.shape[1] <= _SMALL
+        weights, n = [parameters[layer[0]] for layer in chain if isinstance(layer, tuple)], x.shape[1]
+        self._small = runs_in_numpy(x) and all(
+            size * weight.shape[-2] * n <= _SMALL and weight.shape[-2:].numel() * n <= _ONE_THREAD for weight in weights
+        )
         self._stations: list[_Station] = []
         for layer in chain:
             self._stations.append(self._build(layer, parameters, size))
@@ -122,6 +127,7 @@ class ChainTrace:
         self._learning = self._stations[first:][::-1]  # before these, nothing is learnt
         self._x: Tensor | None = None
         self._last: Numbers = None
+        self._slopes: dict[str, Tensor] = {}
         self.look(x)
 
     def look(self, x: Tensor) -> Self:
@@ -129,9 +135,8 @@ class ChainTrace:
         if x is not self._x:
             self._x, self._first_given = x, self._take(x.transpose(-1, -2))  # (P, D, n)
         h = self._first_given
-        with np.errstate(all="ignore"):  # what is not finite is found elsewhere
-            for station in self._stations:
-                h = station.run(h)
+        for station in self._stations:
+            h = station.run(h)
         if h is not self._last:
             self._last, self.rows_last = h, self._give(h)  # (P, K, n)
         return self
@@ -139,21 +144,21 @@ class ChainTrace:
     def by_rows(self, by_logits: Tensor) -> Tensor:
         """The derivative by the rows, (P, n, D)."""
         g = self._take(by_logits)  # (P, out, n)
-        with np.errstate(all="ignore"):
-            for station in reversed(self._stations):
-                g = station.pull_back(g)
+        for station in reversed(self._stations):
+            g = station.pull_back(g)
         return self._give(g).transpose(-1, -2)
 
     def by_parameters(self, by_logits: Tensor) -> dict[str, Tensor]:
         """The derivatives by all trainable parameters, by name, each in the shape of its parameter."""
         g = self._take(by_logits)  # (P, out, n)
-        with np.errstate(all="ignore"):
-            for station in self._learning:
-                if station.learns:
-                    station.learn(g)
-                if station is not self._learning[-1]:
-                    g = station.pull_back(g)
-        return {name: slope for station in self._learning for name, slope in station.slopes.items()}
+        for station in self._learning:
+            if station.learns:
+                station.learn(g)
+            if station is not self._learning[-1]:
+                g = station.pull_back(g)
+        if not self._slopes:  # which stay where they are
+            self._slopes = {name: slope for station in self._learning for name, slope in station.slopes.items()}
+        return self._slopes
 
     def _build(self, layer: Link, parameters: Mapping[str, Tensor], size: int) -> "_Station":
         """The place at which a layer of the chain works, behind those that are there already."""

@@ -6,7 +6,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-__all__ = ["Attempt", "Least", "choose"]
+__all__ = ["Attempt", "Least", "choose", "is_everybody"]
+
+
+def is_everybody(rows: object, n: int) -> bool:
+    """Whether places (m,) of people among n are the only one that there is: then nothing needs to be copied."""
+    return n == 1 and isinstance(rows, Tensor) and rows.dtype == torch.int64 and rows.shape == (1,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +24,14 @@ class Attempt:
 
     def __getitem__(self, rows: Tensor) -> Self:
         """The attempts for some of the people."""
+        if is_everybody(rows, len(self.x)):
+            return self
         return type(self)(self.x[rows], self.probability[rows], self.valid[rows])
 
     def put(self, rows: Tensor, other: "Attempt") -> "Attempt":
         """With other attempts for these people."""
+        if is_everybody(rows, len(self.x)):
+            return other
         pairs = ((self.x, other.x), (self.probability, other.probability), (self.valid, other.valid))
         return Attempt(*(mine.index_copy(0, rows, theirs) for mine, theirs in pairs))
 
@@ -38,6 +47,8 @@ class Least:
 
     def __getitem__(self, rows: Tensor) -> Self:
         """For some of the people."""
+        if is_everybody(rows, len(self.floor)):
+            return self
         return type(self)(self.floor[rows], self.ceiling[rows], None if self.near is None else self.near[rows])
 
 

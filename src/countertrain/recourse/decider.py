@@ -8,7 +8,8 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints, Mutability
-from countertrain.models.deciding import as_one, logits_of
+from countertrain.models.deciding import as_one
+from countertrain.models.frozen import Frozen
 from countertrain.recourse.evidence import Evidence
 from countertrain.recourse.threshold import Threshold, decide
 from countertrain.tables.encoder import Encoder
@@ -57,6 +58,10 @@ class Decider:
     def model(self) -> nn.Module:
         """The models as one: (n, D) encoded rows -> (n, K) logits."""
         return as_one(self.models)
+
+    @cached_property
+    def _frozen(self) -> Frozen:
+        return Frozen(self.model)
 
     def restrict(self, k: int, **restrictions: Any) -> Constraints:
         """What people who want class k may be asked to change: by the schema, and not against the evidence.
@@ -119,7 +124,7 @@ class Decider:
 
     def weigh(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What is decided about each encoded row, (n,), and the probability of each class, (n, K) float64."""
-        logits = logits_of(self.model, x.float())
+        logits = self._frozen(x.float())
         return decide(logits, self.threshold), logits.double().softmax(-1)
 
 

@@ -1,7 +1,8 @@
 """The search behind recourse, on encoded rows: stronger and stronger means for those not helped yet."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch.nn import functional
 
 from countertrain.models.deciding import Committee, as_searchable
 from countertrain.models.frozen import Frozen
+from countertrain.recourse.ahead import choose_depth, follow, list_shares
 from countertrain.recourse.attempt import Attempt, Least, choose
 from countertrain.recourse.network import Network
 from countertrain.recourse.reach import AnswerGrid, Reach
@@ -34,6 +36,22 @@ _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
 _TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
 _MOST_REFINED = 5  # numbers that are taken back one by one, at most
+_FEW = 64  # rows of which no guess is made: asking exactly costs no more
+
+Made = TypeVar("Made")
+
+
+class Once:
+    """What is worked out once for a model and its real rows; all ladders of the same model may share it."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, object] = {}
+
+    def __call__(self, key: object, make: Callable[[], Made]) -> Made:
+        """What was made for the key, or is made now."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]  # type: ignore[return-value]  # of this key
 
 
 @dataclass(frozen=True)
@@ -67,23 +85,35 @@ class Ladder:
     sparse: bool
     typical: bool = True
     threshold: Threshold | None = None
+    once: Once = field(default_factory=Once, repr=False)
 
-    @cached_property
+    @property
     def _decide(self) -> Frozen:
-        return Frozen(self.model)
+        return self.once("decide", lambda: Frozen(self.model))
 
-    @cached_property
+    @property
     def _guess(self) -> Frozen:
-        return Frozen(self.model, torch.float32)
+        return self.once("guess", lambda: Frozen(self.model, torch.float32))
 
-    @cached_property
+    @property
     def _searchable(self) -> nn.Module | Committee:
-        return as_searchable(self.model)
+        return self.once("search", lambda: as_searchable(self.model))
+
+    @property
+    def network(self) -> Network | None:
+        """The model as layers that can be looked into, if it is made of such."""
+        return self.once("network", lambda: Network.of(self.model))
+
+    def _judge_real(self, k: int) -> tuple[Tensor, Attempt]:
+        """Places of the real rows of a class, and what the model says of them."""
+        assert self.reference is not None
+        reference, places = self.reference, self.reference.of_class(k)
+        return self.once(("real", k), lambda: (places, self.judge(reference.x[places], reference.y[places])))
 
     def climb_cheaply(self, reach: Reach, target: Tensor) -> Attempt:
         """The cheapest attempt for each person, typical or not: from `climb`, or of single changes combined."""
         cheap = replace(self, typical=False)
-        found, network = cheap.climb(reach, target), Network.of(self.model)
+        found, network = cheap.climb(reach, target), self.network
         if network is None or not self.sparse:
             return found
         return cheap.finish(Combination(cheap, network).improve(found, reach, target), reach, target)
@@ -166,8 +196,7 @@ class Ladder:
             return best
         for k in target.unique().tolist():
             rows = (target == k).nonzero()[:, 0]
-            among = self.reference.of_class(k)
-            sure = self.judge(self.reference.x[among], self.reference.y[among])
+            among, sure = self._judge_real(k)
             among = among[self.reaches_tau(sure) if self.reaches_tau(sure).any() else sure.valid]
             for n_tried in _REAL_ROWS if len(among) else ():
                 for part in rows.split(_PEOPLE):
@@ -251,6 +280,8 @@ class Ladder:
         price = self._price(tried.x[best], reach[best], target[best])
         for j in range(1, n):
             rows = (cost.gather(1, order[:, j : j + 1])[:, 0] < price).nonzero()[:, 0]
+            if not len(rows):  # nobody who comes later costs less
+                break
             other = rows * n + order[rows, j]
             theirs = self._price(tried.x[other], reach[other], target[other])
             cheaper = theirs < price[rows]
@@ -278,6 +309,8 @@ class Ladder:
         gain = self._merit(other) - self._merit(one)
         better = gain > 0
         rows = (gain == 0).nonzero()[:, 0]
+        if not len(rows):
+            return choose(better, other, one)
         price = self._price(one.x[rows], reach[rows], target[rows])
         cheap = (
             self.grid.costs(other.x[rows], reach.origin[rows]).sum(1) < price
@@ -330,16 +363,29 @@ class Ladder:
         """As little of a way (n, D) as leaves the row as good."""
         rest = found.x - way
         enough, too_little = torch.ones_like(found.probability), torch.zeros_like(found.probability)
-        for _ in range(halvings):
-            share = (enough + too_little) / 2  # (n,)
-            x = self.grid.snap(rest + share.unsqueeze(1) * way, reach)
-            rows = (x != found.x).any(1).nonzero()[:, 0]  # what rounding leaves as it was is as good as it was
-            as_good, now = torch.ones_like(found.valid), found[rows]
-            trial = self._try(x[rows], target[rows], least.floor[rows])
-            as_good[rows] = self._is_as_good(trial, now, least[rows], target[rows])
-            found = found.put(rows, choose(as_good[rows], trial, now))
-            enough, too_little = torch.where(as_good, share, enough), torch.where(as_good, too_little, share)
+        while halvings and len(rest):
+            depth = choose_depth(len(rest), halvings)
+            share = list_shares(too_little, enough, depth)  # (n, T)
+            who = torch.arange(len(rest)).repeat_interleave(share.shape[1])
+            theirs = reach if depth == 1 else reach[who]
+            x = self.grid.snap(rest[who] + share.view(-1, 1) * way[who], theirs)
+            found, went = self._try_ahead(found, x, who, target, least, depth)
+            halvings -= depth
+            for good in went.unbind(1) if halvings else ():
+                middle = (enough + too_little) / 2
+                enough, too_little = torch.where(good, middle, enough), torch.where(good, too_little, middle)
         return found
+
+    def _try_ahead(
+        self, found: Attempt, x: Tensor, who: Tensor, target: Tensor, least: Least, depth: int
+    ) -> tuple[Attempt, Tensor]:
+        """What comes of trials x (n T, D) of people `who` (n T,), and which (n, depth) were as good."""
+        rows = (x != found.x[who]).any(1).nonzero()[:, 0]  # what rounding leaves as it was is as good as it was
+        theirs = who[rows]
+        trial, mine = self._try(x[rows], target[theirs], least.floor[theirs]), found if depth == 1 else found[who]
+        fine = torch.ones_like(mine.valid)
+        fine[rows] = self._is_as_good(trial, mine[rows], least[theirs], target[theirs])
+        return follow(found, mine.put(rows, trial), fine, depth)
 
     def undo_changes(self, found: Attempt, reach: Reach, target: Tensor) -> Attempt:
         """Attempts without the changes that they can do without."""
@@ -355,14 +401,29 @@ class Ladder:
         costs = self.grid.costs(found.x, reach.origin)  # (n, C)
         small = (costs > 0) & (costs <= most)
         order, n_small = costs.masked_fill(~small, torch.inf).argsort(dim=1, stable=True), small.sum(1)
-        for j in range(int(n_small.max()) if len(costs) else 0):
-            rows = (n_small > j).nonzero()[:, 0]
-            now = found[rows]
-            x = self.put_back(now, reach, rows, order[rows, j])
-            trial = self._try(x, target[rows], least.floor[rows])
-            as_good = self._is_as_good(trial, now, least[rows], target[rows])
-            found = found.put(rows, choose(as_good, trial, now))
+        first, last = 0, int(n_small.max()) if len(costs) else 0
+        while first < last:
+            rows = (n_small > first).nonzero()[:, 0]
+            depth = choose_depth(len(rows), last - first)
+            columns = order[rows, first : first + depth].masked_fill(
+                n_small[rows].unsqueeze(1) <= torch.arange(first, first + depth), -1
+            )
+            x, who = self._put_back_ahead(found[rows], reach[rows], columns)
+            moved, _ = self._try_ahead(found[rows], x, who, target[rows], least[rows], depth)
+            found, first = found.put(rows, moved), first + depth
         return found
+
+    def _put_back_ahead(self, found: Attempt, reach: Reach, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (n T, D) with columns (n, depth) put back one after another, or left as they are, and whose they are."""
+        n, states, trials = len(found.x), found.x.unsqueeze(1), []  # (n, 2^step, D)
+        for column in columns.unbind(1):
+            who = torch.arange(n).repeat_interleave(states.shape[1])
+            now = Attempt(states.flatten(0, 1), found.probability[who], found.valid[who])
+            back = self.put_back(now, reach, who, column[who]).view_as(states)
+            trials.append(back)
+            states = torch.stack([back, states], 2).flatten(1, 2)
+        x = torch.cat(trials, 1)  # (n, T, D)
+        return x.flatten(0, 1), torch.arange(n).repeat_interleave(x.shape[1])
 
     def _least(self, found: Attempt, target: Tensor) -> Least:
         """What simpler rows must keep: probability up to tau; as typical as real people are, or as found."""
@@ -374,6 +435,8 @@ class Ladder:
 
     def _try(self, x: Tensor, target: Tensor, floor: Tensor) -> Attempt:
         """What the model says of simpler rows: a guess for those that miss their floor, or are surely beyond tau."""
+        if len(x) <= _FEW:
+            return self.judge(x, target)
         p, lead = self._guess_probability(x.float(), target)
         tried = Attempt(x, p, lead > 0)
         unsure = (p >= floor - _UNSURE) & ((p <= self.tau + _UNSURE) | (lead <= 2 * _UNSURE))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from countertrain.constraints import Constraints
+from countertrain.recourse.attempt import is_everybody
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.rules.keeper import RuleKeeper
 from countertrain.tables.scales import FeatureScales
@@ -52,6 +53,8 @@ class Reach:
 
     def __getitem__(self, rows: Tensor | slice | list[int]) -> Self:
         """The reach of some of the people."""
+        if is_everybody(rows, len(self)):
+            return self
         own = None if self.own is None else self.own[rows]
         marks = None if self.marks is None else self.marks[:, rows]
         return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows], own=own, marks=marks)
@@ -146,6 +149,11 @@ class AnswerGrid:
         return int(self.column_of[-1]) + 1
 
     @cached_property
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """The places of features that count as they are in the cost, and of those of which two change together."""
+        return (self.weight == 1).nonzero()[:, 0], (self.weight < 1).nonzero()[:, 0]
+
+    @cached_property
     def holds_number(self) -> Tensor:
         """(C,) bool: which table columns hold numbers."""
         return self.sum_by_column(self.number.double().unsqueeze(0))[0] > 0
@@ -192,6 +200,8 @@ class AnswerGrid:
     def _tell_missing(self, x: Tensor, reach: Reach) -> Tensor:
         """Rows in which no number that moved is missing, and none is that its person has."""
         at = self.indicator
+        if not len(at):
+            return x
         moved = x[:, at - 1] != reach.origin[:, at - 1]
         known = x[:, at].masked_fill(moved, 0.0)
         return x.index_copy(1, at, torch.minimum(torch.maximum(known, reach.low[:, at]), reach.high[:, at]))
@@ -225,6 +235,9 @@ class AnswerGrid:
 
     def decode(self, encoder: Encoder, x: Tensor, origin: pd.DataFrame | None = None) -> pd.DataFrame:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
+        if origin is not None and (plain := encoder.plain.take(origin)) is not None:
+            told = encoder.decode_moved(x.numpy(), plain, dict(self.digits))
+            return pd.DataFrame(told, origin.index, [*encoder.schema.names], dtype=object)
         frame = encoder.decode(x.numpy(), origin)
         for name, digits in self.digits:
             numbers = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)

@@ -74,12 +74,16 @@ def find_blocking(
     them. Where their release is not enough, every column is tried with its whole domain. Those that may move, but not
     enough, are named before those that may not, which people know about.
     """
+    if not len(target):
+        return []
     grid = ladder.grid
     immovable = grid.sum_by_column((reach.low < reach.high).double()) == 0  # (n, C)
     everything = allowed.widen(torch.ones_like(allowed.low, dtype=torch.bool), grid.lower, grid.upper)
     sentences: list[str | None] = [None] * len(target)
     for free in (allowed, everything):
         rows = [i for i, sentence in enumerate(sentences) if sentence is None]
+        if not rows:
+            break
         alone, together = _try_releases(ladder, reach[rows], free[rows], target[rows])
         for i, costs, jointly in zip(rows, alone, together, strict=True):
             n_helpful = int(costs.isfinite().sum())
@@ -96,6 +100,8 @@ def find_limiting(
     """For each person the columns that the call restricts, and that would have to move more to reach tau."""
     restricted = _find_restricted(ladder.grid, reach, allowed)  # (n, C)
     asked = restricted.any(1).nonzero()[:, 0]
+    if not len(asked):
+        return [None] * len(target)
     found = replace(ladder, sparse=True, typical=False).climb(allowed[asked], target[asked])
     moved = (ladder.grid.costs(found.x, reach.origin[asked]) > 0) & ladder.reaches_tau(found).unsqueeze(1)
     restricted[asked] &= moved

@@ -35,6 +35,18 @@ class Plausibility:
 
 
 @dataclass(frozen=True, eq=False)
+class _Crowd:
+    """Real rows as distances are measured to them: in single precision, numbers and levels apart."""
+
+    places: Tensor  # (m,) in the reference
+    number: Tensor  # (m, N)
+    level: Tensor  # (m, L)
+
+    def __getitem__(self, rows: Tensor | slice) -> Self:
+        return type(self)(self.places[rows], self.number[rows], self.level[rows])
+
+
+@dataclass(frozen=True, eq=False)
 class Reference:
     """A sample of real rows with their true classes, and how near those of a class are to one another."""
 
@@ -50,6 +62,15 @@ class Reference:
     def _single(self) -> Tensor:
         return self.x.float()
 
+    @cached_property
+    def _everybody(self) -> _Crowd:
+        return _gather(torch.arange(len(self.x)), self.x, self.grid)
+
+    @cached_property
+    def _crowds(self) -> dict[int, _Crowd]:
+        """The rows of each class."""
+        return {k: self._everybody[(self.y == k).nonzero()[:, 0]] for k in self.y.unique().tolist()}
+
     @classmethod
     def of(cls, x: Tensor, y: Tensor, grid: AnswerGrid, *, seed: int = 0) -> Self:
         """A sample of the rows x (N, D) with classes y (N,)."""
@@ -64,19 +85,25 @@ class Reference:
 
     def of_class(self, k: int) -> Tensor:
         """Places of the rows whose true class is k."""
-        return (self.y == k).nonzero()[:, 0]
+        return self._crowds[k].places if k in self._crowds else self.y.new_empty(0)
 
-    def find_nearest(self, x: Tensor, among: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Distances and places (m, n) of the nearest real rows, nearest first, for rows x (m, D)."""
-        real, n = self.x[among], min(n, len(among))
+    def find_nearest(self, x: Tensor, k: int, n: int, most: int | None = None) -> tuple[Tensor, Tensor]:
+        """Distances and places (m, n) of the nearest real rows of class k, nearest first, for rows x (m, D).
+
+        Among the first `most` of that class, if that is said.
+        """
+        real = self._crowds[k][:most]
+        n = min(n, len(real.places))
         found = [_measure_distances(part, real, self.grid).topk(n, largest=False) for part in x.split(_BLOCK)]
-        return torch.cat([d for d, _ in found]), among[torch.cat([i for _, i in found])]
+        if len(found) == 1:
+            return found[0].values, real.places[found[0].indices]
+        return torch.cat([d for d, _ in found]), real.places[torch.cat([i for _, i in found])]
 
     def measure_distances(self, x: Tensor, among: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         """(n, m), how far rows x (n, D) are from some real ones; and how far in some features (n, D) of each alone."""
-        real = self.x[among]
+        real = self._everybody[among]
         patterns, pattern = features.unique(dim=0, return_inverse=True)  # most people have the same
-        within = torch.empty(len(x), len(real))
+        within = torch.empty(len(x), len(among))
         for i, mine in enumerate(patterns):
             rows = (pattern == i).nonzero()[:, 0]
             within[rows] = _measure_distances(x[rows], real, self.grid, mine)
@@ -94,9 +121,9 @@ class Reference:
         away = torch.zeros(len(x), dtype=torch.float64)
         near = torch.zeros(len(x), _NEIGHBOURS, dtype=torch.int64)
         for k in target.unique().tolist():
-            mine, among = (target == k).nonzero()[:, 0], self.of_class(k)[:_SAMPLE]
-            if len(among) > _NEIGHBOURS:
-                distances, near[mine] = self.find_nearest(x[mine], among, _NEIGHBOURS)
+            mine, n_real = (target == k).nonzero()[:, 0], len(self.of_class(k))
+            if n_real > _NEIGHBOURS:
+                distances, near[mine] = self.find_nearest(x[mine], k, _NEIGHBOURS, _SAMPLE)
                 away[mine] = distances.double().mean(1) / self.typical[k]
         return away, near
 
@@ -116,10 +143,10 @@ class Reference:
         """How near rows x (n, D) are to the real rows of their target class."""
         found = Plausibility.unknown(len(x), n_nearest)
         for k in target.unique().tolist():
-            mine, among = target == k, self.of_class(k)
-            if not len(among):
+            mine = target == k
+            if not len(self.of_class(k)):
                 continue
-            distances, places = self.find_nearest(x[mine], among, n_nearest)
+            distances, places = self.find_nearest(x[mine], k, n_nearest)
             found.distance[mine] = distances[:, 0].double()
             found.nearest[mine, : places.shape[1]] = places
             spacing = self.spacing[k]
@@ -134,21 +161,29 @@ def _measure_spacing(x: Tensor, grid: AnswerGrid) -> tuple[Tensor, float]:
     if len(x) < 2:
         return x.new_empty(0), _LEAST / grid.n_columns
     n = min(_NEIGHBOURS + 1, len(x))
-    own_and_others = _measure_distances(x[:_SPACING_ROWS], x, grid).topk(n, largest=False).values  # own: 0
-    fewer = _measure_distances(x[:_SPACING_ROWS], x[:_SAMPLE], grid).topk(n, largest=False).values
+    others = _gather(torch.arange(len(x)), x, grid)
+    own_and_others = _measure_distances(x[:_SPACING_ROWS], others, grid).topk(n, largest=False).values  # own: 0
+    fewer = _measure_distances(x[:_SPACING_ROWS], others[:_SAMPLE], grid).topk(n, largest=False).values
     return own_and_others[:, 1].sort().values, max(float(fewer[:, 1:].mean(1).median()), _LEAST / grid.n_columns)
 
 
-def _measure_distances(x: Tensor, real: Tensor, grid: AnswerGrid, features: Tensor | None = None) -> Tensor:
+def _gather(places: Tensor, x: Tensor, grid: AnswerGrid) -> _Crowd:
+    """Real rows x (m, D) and their places."""
+    x, (number, level) = x.float(), grid.sides
+    return _Crowd(places, x[:, number], x[:, level])
+
+
+def _measure_distances(x: Tensor, real: _Crowd, grid: AnswerGrid, features: Tensor | None = None) -> Tensor:
     """(n, m): mean over table columns of the differences that make up the cost; only those of some `features` (D,).
 
     Levels are compared by a product of their one-hot codes, many times faster than feature by feature.
     """
-    x, real = x.float(), real.float()
-    level = grid.weight < 1  # (D,)
-    number = ~level
+    number, level = (x.float()[:, places] for places in grid.sides)
+    theirs = real.number, real.level
     if features is not None:
-        level, number = level & features, number & features
-    apart = torch.cdist(x[:, number], real[:, number], p=1)
-    same = x[:, level] @ real[:, level].T  # (n, m) number of categories with the same level
-    return (apart + x[:, level].sum(1, keepdim=True) - same) / grid.n_columns
+        chosen = [features[places] for places in grid.sides]
+        number, level = number[:, chosen[0]], level[:, chosen[1]]
+        theirs = real.number[:, chosen[0]], real.level[:, chosen[1]]
+    apart = torch.cdist(number, theirs[0], p=1)
+    same = level @ theirs[1].T  # (n, m) number of categories with the same level
+    return (apart + level.sum(1, keepdim=True) - same) / grid.n_columns

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Self, Union
 
@@ -96,6 +97,11 @@ class RecourseSearch:
         examples = grid.decode(encoder, torch.empty(0, len(encoder.features)) if reference is None else reference.x)
         return cls(decider, grid, reference, examples)
 
+    @cached_property
+    def _ladder(self) -> Ladder:
+        decider = self.decider
+        return Ladder(decider.model, self.grid, self.reference, TAU, N_STEPS, sparse=True, threshold=decider.threshold)
+
     def request(
         self,
         rows: Rows,
@@ -167,15 +173,14 @@ class RecourseSearch:
         }
         if any(wrong.values()):
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
-        frame = pd.concat([request.frame for request in requests], ignore_index=True)
+        frame = _stack([request.frame for request in requests])
         target = torch.cat([request.target for request in requests])
         reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
         asked = torch.as_tensor(options)
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
         asked = asked.expand(len(frame))
-        threshold = self.decider.threshold
-        ladder = Ladder(self.decider.model, self.grid, self.reference, tau or TAU, n_steps, sparse, threshold=threshold)
+        ladder = replace(self._ladder, n_steps=n_steps, sparse=sparse)
         size = min(_MOST_ROWS, max(1, _BUDGET // len(self.decider.encoder.features)))
         order = target.argsort(stable=True)  # people who want the same are searched together, with the same tau
         parts = [rows for k in target.unique() for rows in order[target[order] == k].split(size)] or [order]
@@ -183,7 +188,7 @@ class RecourseSearch:
             [
                 self._search_part(
                     replace(ladder, tau=self._settle_tau(tau, target[rows])),
-                    frame.iloc[rows.numpy()].reset_index(drop=True),
+                    _take(frame, rows),
                     target[rows],
                     reach[rows],
                     asked[rows],
@@ -193,16 +198,17 @@ class RecourseSearch:
             ]
         )
         found = found if torch.equal(order, torch.arange(len(order))) else found.select(order.argsort().numpy())
+        if len(requests) == 1:
+            return [found]
         ends = accumulate((len(request.frame) for request in requests), initial=0)
         return [found[a:b] for a, b in pairwise(ends)]
 
     @torch.no_grad()
     def advise(self, requests: Sequence[Request], tau: float) -> Attempt:
         """What is recommended to people who are refused, encoded, and no more said of it; all are searched together."""
-        decider, frame = self.decider, pd.concat([request.frame for request in requests], ignore_index=True)
+        frame = _stack([request.frame for request in requests])
         reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
-        ladder = Ladder(decider.model, self.grid, self.reference, tau, N_STEPS, True, threshold=decider.threshold)
-        return ladder.climb(reach, torch.cat([request.target for request in requests]))
+        return replace(self._ladder, tau=tau).climb(reach, torch.cat([request.target for request in requests]))
 
     def default_tau(self, target: Tensor) -> float:
         """How sure advice is to make the model, for people who all want the same class.
@@ -290,7 +296,7 @@ class RecourseSearch:
         order = row.argsort(stable=True)  # in the order in which they were found: what is recommended comes first
         row, x = row[order], x[order]
         encoder = self.decider.encoder
-        values = self.grid.decode(encoder, x, frame.iloc[row.numpy()].reset_index(drop=True))
+        values = self.grid.decode(encoder, x, _take(frame, row))
         x, target = torch.from_numpy(encoder.encode(values, quiet=True)), target[row]
         judged, near = ladder.judge(x, target), self._compare_with_real(x, target)
         costs = self.grid.costs(x, reach.origin[row])  # (m, C)
@@ -313,6 +319,17 @@ class RecourseSearch:
         if self.reference is None:
             return Plausibility.unknown(len(x), _N_NEAREST)
         return self.reference.measure_plausibility(x, target, _N_NEAREST)
+
+
+def _stack(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+
+
+def _take(frame: pd.DataFrame, rows: Tensor) -> pd.DataFrame:
+    """Some rows of a table, numbered anew; the table itself where these are all of them."""
+    if torch.equal(rows, torch.arange(len(frame))):
+        return frame
+    return frame.iloc[rows.numpy()].reset_index(drop=True)
 
 
 def _to_frame(rows: Rows, names: Sequence[str]) -> pd.DataFrame:

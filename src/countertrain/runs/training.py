@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -244,8 +245,8 @@ def _check_same(file: Path, folder: Path, settings: Settings) -> None:
     for key, value in theirs.items():
         if value != mine[key]:
             raise RunError(
-                f"{folder} holds a run with other settings ({key} is {value!r} there, {mine[key]!r} here); "
-                "choose another folder, or give overwrite=True"
+                f"{folder} holds a run with other settings ({key} is {value!r} in its {file.name}, {mine[key]!r} here)"
+                "; choose another folder, or give overwrite=True"
             )
 
 
@@ -280,7 +281,7 @@ def describe_environment() -> dict[str, Any]:
     """Versions, machine and commit that a training was done with."""
     packages = ("countertrain", "torch", "numpy", "pandas", "scikit-learn", "safetensors")
     return {
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {name: _find_version(name) for name in packages},
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
@@ -288,6 +289,12 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+@cache  # milliseconds each, which short trainings would feel; a process runs the code with which it began
+def _find_version(package: str) -> str:
+    return metadata.version(package)
+
+
+@cache
 def _find_commit() -> str | None:
     """The commit of the source tree that runs, if this file is under version control."""
     here = Path(__file__)

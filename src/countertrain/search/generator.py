@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -100,7 +102,7 @@ class Generator:
         budget = _BUDGET_COMPILED if self.compiled else _BUDGET
         width = max(factual.shape[2:].numel(), 32, measure_width(population))
         rows = max(1, budget // (len(factual) * width))
-        with population.evaluating(), torch.no_grad():
+        with population.evaluating(), torch.no_grad(), np.errstate(all="ignore"):
             if target.numel():
                 check_targets(population, factual, target)
             pools = [
@@ -222,7 +224,7 @@ class Generator:
         self, population: Models, constraints: Constraints | None, pool: Pool
     ) -> Callable[[Pool, int, int], Pool]:
         """How steps first, first + 1, ..., n of them, are made: compiled, in numpy, or as torch does it."""
-        see = Tracer(population)
+        see, _ = Tracer(population), self._short_cuts
         if self.compiled:
             fast = compiled(Generator._advance)
             return lambda pool, first, n: fast(self, see, pool, constraints, torch.tensor(float(first)), n)
@@ -267,18 +269,15 @@ class Generator:
         The latter come with their weights. Only the model itself is left to autograd, and what penalties do not know of
         their derivatives.
         """
-        known, others = self.sort_terms(weights)
+        known, sloped, others = self.sort_terms(weights)
         some = mix(known, state.step, self.n_steps)
         by_logits = _times(some.loss, state.log_p.exp())
         by_x: list[tuple[float | Tensor, Tensor]] = []
         if not isinstance(some.distance, float) or some.distance:
             by_x.append((some.distance, state.change.sign()))
-        for weight, term in others:
-            slopes: Slopes = (
-                term.slopes(state)  # type: ignore[attr-defined]  # as was just asked
-                if knows(term, "slopes", "__call__")
-                else _differentiate(term, state)
-            )
+        found: list[tuple[Amount, Slopes]] = [(weight, term.slopes(state)) for weight, term in sloped]  # type: ignore[attr-defined]
+        found += [(weight, _differentiate(term, state)) for weight, term in others]
+        for weight, slopes in found:
             if slopes.by_logits is not None:
                 by_logits = by_logits + _times(weight, slopes.by_logits)
             if slopes.by_x is not None:
@@ -287,15 +286,24 @@ class Generator:
         at_label = (state.own_logit * _beside(2 * some.square)).sub_(_beside(some.loss + some.energy))
         return add_at_label(by_logits, state.target.unsqueeze(1), at_label), by_x
 
-    def sort_terms(self, weights: Sequence[Amount]) -> tuple[list[Weighed], list[Weighed]]:
-        """All terms of the search objective with their weights: those that are made of known quantities, and others."""
+    def sort_terms(self, weights: Sequence[Amount]) -> tuple[list[Weighed], list[Weighed], list[Weighed]]:
+        """All terms of the search objective with their weights, by what they know: amounts, slopes, or neither."""
         terms: list[Weighed] = [] if self.loss is None else [(1.0, self.loss)]
         terms += [(weight, penalty) for weight, (_, penalty) in zip(weights, self.penalties, strict=True)]
-        known, others = list[Weighed](), list[Weighed]()
-        for weight, term in terms:
-            if not isinstance(weight, float) or weight:
-                (known if knows(term, "amounts", "__call__") else others).append((weight, term))
-        return known, others
+        mattering = [
+            (term, cut)
+            for term, cut in zip(terms, self._short_cuts, strict=True)
+            if not isinstance(term[0], float) or term[0]
+        ]
+        known, sloped, others = ([term for term, its in mattering if its == cut] for cut in ("amounts", "slopes", ""))
+        return known, sloped, others
+
+    @cached_property
+    def _short_cuts(self) -> tuple[str, ...]:
+        """What each term knows; asked once, because compilers cannot look at classes."""
+        parts = [*([] if self.loss is None else [self.loss]), *(penalty for _, penalty in self.penalties)]
+        cuts = ("amounts", "slopes")
+        return tuple(next((cut for cut in cuts if knows(part, cut, "__call__")), "") for part in parts)
 
 
 def _bind(part: Part, x: Tensor, y: Tensor) -> Part:

@@ -59,9 +59,8 @@ class SmallSteps:
         if self._rows is None or (pool is not self._rows.pool and pool is not self._entered):
             self._enter(pool)
         assert self._rows is not None  # models that could be traced still can
-        with np.errstate(all="ignore"):
-            for k in range(first, first + n):
-                self._rows.step(k)
+        for k in range(first, first + n):
+            self._rows.step(k)
         return self._rows.pool
 
     def _enter(self, pool: Pool) -> bool:
@@ -102,7 +101,7 @@ class _Rows:
         self._mature, self._n_steps = (as_array(each.unsqueeze(1)) for each in (pool.mature, pool.n_steps))
         self._limit, self._epsilon = (_lay_beside(each) for each in (pool.limit, pool.epsilon))
         self._factor: float = generator.rule.factor  # type: ignore[attr-defined]  # `SmallSteps.of` has asked
-        self._terms, _ = generator.sort_terms([_lay_beside(weight) for weight in pool.weights])
+        self._terms, *_ = generator.sort_terms([_lay_beside(weight) for weight in pool.weights])
         label = as_array(pool.label)  # (P, 1, n)
         self._places = (np.arange(size)[:, None, None] * n_classes + label) * n + np.arange(n)
         self._is_label = (label == np.arange(n_classes)[:, None]).astype(self._x.dtype)  # (P, K, n)

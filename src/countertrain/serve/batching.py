@@ -49,6 +49,7 @@ class Batcher(Generic[Job, Answer]):
         self._queue: deque[_Waiting[Job, Answer]] = deque()
         self._n_rows = 0  # that an answer is awaited for
         self._emptying: asyncio.Task[None] | None = None
+        self._lonely = False  # the last job had no company, and nobody came while it was worked on
 
     async def __call__(self, job: Job, n_rows: int) -> Answer:
         """The answer to one job, once its turn has come."""
@@ -75,6 +76,7 @@ class Batcher(Generic[Job, Answer]):
             self._record(len(batch), sum(one.n_rows for one in batch))
             jobs = [one.job for one in batch]
             answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, jobs)
+            self._lonely = len(batch) == 1 and not self._queue
             for one, answer in zip(batch, answers, strict=True):
                 if one.answer.done():  # its caller has gone meanwhile
                     continue
@@ -85,7 +87,8 @@ class Batcher(Generic[Job, Answer]):
 
     async def _take_batch(self) -> list[_Waiting[Job, Answer]]:
         """The longest-waiting jobs, up to the rows of a batch, and at least one if there is any."""
-        await self._await_lull()
+        if not self._lonely or len(self._queue) > 1:
+            await self._await_lull()
         batch: list[_Waiting[Job, Answer]] = []
         room = self._limits.batch_rows
         while self._queue and (not batch or self._queue[0].n_rows <= room):

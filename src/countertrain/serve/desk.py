@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from itertools import accumulate, islice, pairwise, zip_longest
 from typing import Self
 
+import numpy as np
 import pandas as pd
 import torch
 from pydantic import TypeAdapter
@@ -52,8 +54,10 @@ class Desk:
     alone: Sequence[Mapping[str, Encoder]]
     """For people who want each class an encoder per column, with which the limits of one person are cheap to work out.
     """
-    samples: Mapping[Label, Sequence[SampleRow]]
-    """People of each class who may be looked at, in random order."""
+    people: People
+    """Who may be looked at."""
+    sample: int
+    """And how many of each class."""
     blur: Blur | None
     """What keeps real people out of answers; None where they may be shown as they are."""
     drift: Drift
@@ -62,7 +66,6 @@ class Desk:
     n_steps: int
     codes: Codes
     """The words for reasons."""
-    landmarks: Landmarks
 
     @classmethod
     def of(
@@ -92,15 +95,25 @@ class Desk:
         return cls(
             search=search,
             alone=alone,
-            samples=find_people(search, people, sample),
+            people=people,
+            sample=sample,
             blur=None if people == "real" else Blur.of(search, identifying),
             drift=Drift.of(decider),
             mark=ModelMark(name, decider.id, version("countertrain")),
             tau=tau,
             n_steps=n_steps,
             codes=Codes.read(reasons, encoder.schema),
-            landmarks=Landmarks.of(decider),
         )
+
+    @cached_property
+    def samples(self) -> Mapping[Label, Sequence[SampleRow]]:
+        """People of each class who may be looked at, in random order, found when somebody wants to."""
+        return find_people(self.search, self.people, self.sample)
+
+    @cached_property
+    def landmarks(self) -> Landmarks:
+        """What reasons are found by, when somebody asks for them."""
+        return Landmarks.of(self.decider)
 
     @property
     def decider(self) -> Decider:
@@ -176,8 +189,11 @@ class Desk:
     def _to_frame(self, questions: Sequence[Question]) -> pd.DataFrame:
         """The people of all questions as one table; as objects, so that nobody's values change with their company."""
         people = [person for question in questions for person in question.rows]
-        columns = {name: [person.get(name) for person in people] for name in self.decider.encoder.schema.names}
-        return pd.DataFrame(columns, dtype=object)
+        names = [*self.decider.encoder.schema.names]
+        cells = np.empty((len(people), len(names)), dtype=object)
+        for row, person in zip(cells, people, strict=True):
+            row[:] = [person.get(name) for name in names]
+        return pd.DataFrame(cells, columns=names, dtype=object)
 
     def _encode(self, frame: pd.DataFrame) -> Tensor:
         return torch.from_numpy(self.decider.encoder.encode(frame, quiet=True))  # (n, D) float64

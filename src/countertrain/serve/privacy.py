@@ -42,7 +42,7 @@ class Blur:
             places = reference.of_class(k)
             if len(places) > _NEIGHBOURS:
                 rows = reference.x[places[:_SPACING_ROWS]]
-                spacing[k] = reference.find_nearest(rows, places, _NEIGHBOURS + 1)[0][:, -1].sort().values  # own: 0
+                spacing[k] = reference.find_nearest(rows, k, _NEIGHBOURS + 1)[0][:, -1].sort().values  # own: 0
         return cls(search, spacing, identifying)
 
     def hide_people(self, explanations: Sequence[Explanation]) -> list[Explanation]:
@@ -66,14 +66,15 @@ class Blur:
         reference, encoder = self.search.reference, self.search.decider.encoder
         if reference is None or not options:
             return found
-        x = torch.from_numpy(
-            encoder.encode(pd.DataFrame([option.values for option in options], dtype=object), quiet=True)
+        cells = pd.DataFrame(
+            [[*option.values.values()] for option in options], columns=[*encoder.schema.names], dtype=object
         )
+        x = torch.from_numpy(encoder.encode(cells, quiet=True))
         for k, spacing in self.spacing.items():
             mine = (target == k).nonzero()[:, 0]
             if not len(mine):
                 continue
-            distance = reference.find_nearest(x[mine], reference.of_class(k), _NEIGHBOURS)[0][:, -1]
+            distance = reference.find_nearest(x[mine], k, _NEIGHBOURS)[0][:, -1]
             share = torch.searchsorted(spacing, distance.contiguous()).double() / len(spacing)
             for i, value in zip(mine.tolist(), share.tolist(), strict=True):
                 found[i] = round(100 * value / _STEP) * _STEP

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -58,8 +58,10 @@ _REFUSED = {
     503: "Too many people are waiting; try again in a moment.",
     504: "The answer took too long.",
 }
+_REFERENCE = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": Refusal, "description": said} for status, said in _REFUSED.items()
+    status: {"description": said} | ({"model": Refusal} if status == 422 else {"content": _REFERENCE})  # described once
+    for status, said in _REFUSED.items()
 }
 
 
@@ -99,7 +101,7 @@ def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits) -> APIRouter:
     """What there is to look at: the columns, and people."""
     router = APIRouter()
     main = desks["main"]
-    form = TypeAdapter(Form).dump_json(_make_form(desks, limits))
+    write_form = cache(lambda: TypeAdapter(Form).dump_json(_make_form(desks, limits)))  # once somebody asks
     samples = TypeAdapter(Sample)
     classes = main.decider.classes
     query = sample_type([str(label) for label in classes], max(limits.sample, 1))
@@ -107,7 +109,7 @@ def make_lookup_routes(desks: Mapping[str, Desk], limits: Limits) -> APIRouter:
     @router.get("/schema", response_model=Form, summary="What a person is asked for")
     async def schema() -> Response:
         """The columns with their units, ranges, levels and fifths, the classes, and the limits of the service."""
-        return Response(form, media_type="application/json")
+        return Response(write_form(), media_type="application/json")
 
     @router.get("/sample", response_model=Sample, summary="People to begin with", responses={422: _RESPONSES[422]})
     async def sample(asked: Annotated[query, Query()]) -> Response:  # type: ignore[valid-type]

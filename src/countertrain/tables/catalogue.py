@@ -197,6 +197,7 @@ def _check_label(data: Dataset, label: str | None) -> None:
         raise ValueError(f"{data.name} has the label {data.label!r}, not {label!r}; leave it out")
 
 
+@cache
 def _find_plugins() -> dict[str, EntryPoint]:
     """The data sets that other packages offer, by name."""
     points = {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}

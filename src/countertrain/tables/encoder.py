@@ -16,6 +16,7 @@ from torch import Tensor
 from countertrain.constraints import Constraints, Mutability
 from countertrain.tables import cells
 from countertrain.tables.columns import MISSING, has_indicator, keeps_missing
+from countertrain.tables.plain import PlainReader
 from countertrain.tables.scales import UNSCALED, FeatureScales, Ranks, Scale, Standard, scale_from_dict
 from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Range, Schema, as_frame, check_names
 
@@ -127,6 +128,11 @@ class Encoder:
         numbers = set(self.numbers)
         return FeatureScales.of([self.scales[c] if i in numbers else UNSCALED for i, c in enumerate(self.column_of)])
 
+    @cached_property
+    def plain(self) -> PlainReader:
+        """What reads a few rows of Python's own values."""
+        return PlainReader(self)
+
     @property
     def ranks(self) -> dict[str, Ranks]:
         """The columns whose numbers are places among people."""
@@ -143,6 +149,9 @@ class Encoder:
 
         Levels that were never seen are warned of, unless `quiet`.
         """
+        plain = self.plain.take(frame)
+        if plain is not None and (read := self.plain.encode(plain)) is not None:
+            return read
         table = _table(self.schema, frame)
         x = np.zeros((len(table), len(self.features)))  # (n, D)
         for i, (column, part) in enumerate(zip(self.schema.columns, self.slices, strict=True)):
@@ -159,6 +168,9 @@ class Encoder:
 
     def find_unknown(self, frame: pd.DataFrame | NDArray[Any]) -> NDArray[np.bool_]:
         """(n, D), features of cells that are missing in rows, and that nobody can be told to fill in."""
+        plain = self.plain.take(frame)
+        if plain is not None and (read := self.plain.find_unknown(plain)) is not None:
+            return read
         table = _table(self.schema, frame)
         unknown = np.zeros((len(table), len(self.features)), dtype=bool)
         for column, part in zip(self.schema.columns, self.slices, strict=True):
@@ -189,9 +201,27 @@ class Encoder:
         if len(table) != len(x):
             raise ValueError(f"origin must have one row for each row of x, {len(x)}; got {len(table)}")
         start = self.encode(table, quiet=True).astype(x.dtype)  # (n, D), as precise as x
-        for i, (name, place) in enumerate(zip(self.schema.names, places, strict=True)):
-            decoded[name] = cells.keep(decoded[name], table[name], self._stays(i, place, x, start, table[name]))
+        for i, (column, place) in enumerate(zip(self.schema.columns, places, strict=True)):
+            values = table[column.name]
+            before = cells.numbers(column, values) if isinstance(column, Numeric) else None
+            decoded[column.name] = cells.keep(decoded[column.name], values, self._stays(i, place, x, start, before))
         return pd.DataFrame(decoded).set_axis(table.index)
+
+    def decode_moved(self, x: Floats, origin: NDArray[np.object_], digits: Mapping[str, int]) -> NDArray[np.object_]:
+        """`decode` for a few people with cells `origin` (n, C): only columns in which somebody moved are looked at.
+
+        Numbers of columns in `digits` are rounded to so many decimals.
+        """
+        start, told = self.encode(origin, quiet=True), origin.copy()
+        for i in self.plain.find_moved(x, start):
+            column, place = self.schema.columns[i], self.read_column(i, x)
+            before = self.plain.read_numbers(i, origin) if isinstance(column, Numeric) else None
+            changed = self.plain.write(i, place)
+            if column.name in digits:
+                numbers = changed.astype(np.float64)
+                changed = np.where(numbers == before, numbers, np.round(numbers, digits[column.name])).astype(object)
+            told[:, i] = np.where(self._stays(i, place, x, start, before), origin[:, i], changed)
+        return told
 
     def read_column(self, i: int, x: NDArray[Any]) -> NDArray[Any]:
         """(n,), the rounded number that stands in column i of rows (n, D), NaN for none, or the place of its level."""
@@ -287,13 +317,15 @@ class Encoder:
             raise ValueError(f"this is not an encoder as `to_json` writes it: {error}") from error
 
     def _stays(
-        self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any], origin: "pd.Series[Any]"
+        self, i: int, place: NDArray[Any], x: NDArray[Any], start: NDArray[Any], before: Floats | None
     ) -> NDArray[np.bool_]:
-        """(n,), which cells of column i are those of the start, or would be rounded to the wrong side of them."""
+        """(n,), which cells of column i are those of the start, or would be rounded to the wrong side of them.
+
+        `before` are its numbers there, not what single precision has made of them.
+        """
         column = self.schema.columns[i]
-        if not isinstance(column, Numeric):
+        if before is None or not isinstance(column, Numeric):
             return np.asarray(place == self.read_column(i, start))
-        before = cells.numbers(column, origin)  # not what single precision has made of it
         wrong = {"increase": place < before, "decrease": place > before}.get(column.mutability, False)
         return np.asarray((x[:, self.slices[i]] == start[:, self.slices[i]]).all(1) | wrong)
 

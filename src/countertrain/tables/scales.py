@@ -113,11 +113,21 @@ class Ranks:
 
     def encode(self, numbers: Floats) -> Floats:
         """What a model sees."""
-        return _interpolate(numbers, np.array(self.values), np.array(self.scores))
+        return _interpolate(numbers, *self._knots, self._slopes[0])
 
     def decode(self, scores: Floats) -> Floats:
         """The numbers in people's units."""
-        return _interpolate(scores, np.array(self.scores), np.array(self.values))
+        return _interpolate(scores, *self._knots[::-1], self._slopes[1])
+
+    @cached_property
+    def _knots(self) -> tuple[Floats, Floats]:
+        return np.array(self.values), np.array(self.scores)
+
+    @cached_property
+    def _slopes(self) -> tuple[Floats, Floats]:
+        """Scores per unit of the values on each piece, and the other way round."""
+        values, scores = map(np.diff, self._knots)
+        return scores / values, values / scores
 
     @property
     def spread(self) -> float:
@@ -149,10 +159,9 @@ def scale_from_dict(saved: dict[str, Any]) -> Scale:
     return Standard(float(saved["centre"]), float(saved["scale"]))
 
 
-def _interpolate(x: Floats, at: Floats, to: Floats) -> Floats:
+def _interpolate(x: Floats, at: Floats, to: Floats, slope: Floats) -> Floats:
     """Piecewise linear through the knots, on along the first and last piece."""
     place = (np.searchsorted(at, x) - 1).clip(0, len(at) - 2)
-    slope = np.diff(to) / np.diff(at)
     there = to[place] + (x - at[place]) * slope[place]
     rounded = np.minimum(there, to[place + 1])  # no number passes the next knot by rounding
     return np.asarray(np.where(x <= at[-1], rounded, there))
@@ -188,6 +197,15 @@ class FeatureScales:
         )
 
     @cached_property
+    def _all_ranked(self) -> bool:
+        return 0 < len(self.ranked) == len(self.centre)
+
+    @cached_property
+    def _with_gaps(self) -> Tensor:
+        """Which of the features with ranks have gaps."""
+        return self.gaps.any(1).nonzero()[:, 0]
+
+    @cached_property
     def _slopes(self) -> Tensor:
         """(R, k - 1), how many of people's units one unit of the model is on each piece."""
         return self.values.diff() / self.scores.diff()
@@ -214,6 +232,8 @@ class FeatureScales:
 
     def encode(self, units: Tensor) -> Tensor:
         """Rows (..., D) in people's units as a model sees them."""
+        if self._all_ranked:
+            return self._interpolate(units, self.values, self.scores, self._slopes_back)[0]
         x = (units - self.centre) / self.scale
         x[..., self.ranked] = self._interpolate(units, self.values, self.scores, self._slopes_back)[0]
         return x
@@ -224,6 +244,8 @@ class FeatureScales:
 
     def decode_with_units(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (..., D) in people's units, and how many of these one unit of the model is there, as one look."""
+        if self._all_ranked:
+            return self._interpolate(x, self.scores, self.values, self._slopes)
         units, per_unit = x * self.scale + self.centre, self.scale.expand_as(x).clone()
         found = self._interpolate(x, self.scores, self.values, self._slopes)
         units[..., self.ranked], per_unit[..., self.ranked] = found
@@ -231,7 +253,7 @@ class FeatureScales:
 
     def leave_gaps(self, x: Tensor) -> Tensor:
         """Rows x (n, D) with every number that lies where hardly anybody is put to the nearer end of its gap."""
-        with_gaps = self.gaps.any(1).nonzero()[:, 0]
+        with_gaps = self._with_gaps
         if not len(with_gaps):
             return x
         scores, gaps, features = self.scores[with_gaps], self.gaps[with_gaps], self.ranked[with_gaps]
@@ -249,10 +271,10 @@ class FeatureScales:
 
     def _interpolate(self, x: Tensor, at: Tensor, to: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
         """Of the features with ranks, (..., R): what rows are on the other side, and the slope of their pieces."""
-        mine = x[..., self.ranked]
+        mine = x if self._all_ranked else x[..., self.ranked]
         if not len(self.ranked):  # as of a table without numbers
             return mine, mine
-        rows = x.reshape(-1, x.shape[-1])[:, self.ranked].T.contiguous()  # (R, n)
+        rows = mine.reshape(-1, mine.shape[-1]).T.contiguous()  # (R, n)
         place = _find_pieces(at, rows)
         slope = slopes.gather(1, place)
         there = to.gather(1, place) + (rows - at.gather(1, place)) * slope

@@ -120,13 +120,14 @@ class Sums:
             sizes = [(name, label.shape[1]) for name, label in blocks.labels.items()]
             key = (*key, *sizes, *blocks.counted, *blocks.taught)
         layout = self._layouts.get(key)
-        if layout is None or torch.is_autocast_enabled(x.device.type):
-            if not self._model.traceable(x) or not runs_in_numpy(x):
-                return None
-            while len(self._layouts) >= _MOST_LAYOUTS:
-                del self._layouts[next(iter(self._layouts))]
-            layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
-        return layout.measure(x, y, blocks)
+        with np.errstate(all="ignore"):  # what is not finite is found elsewhere
+            if layout is None or torch.is_autocast_enabled(x.device.type):
+                if not self._model.traceable(x) or not runs_in_numpy(x):
+                    return None
+                while len(self._layouts) >= _MOST_LAYOUTS:
+                    del self._layouts[next(iter(self._layouts))]
+                layout = self._layouts[key] = _Layout(self._terms, self._model, x, y, blocks)
+            return layout.measure(x, y, blocks)
 
     def _forget_others(self) -> None:
         """Forget what was laid out for parameters that lie elsewhere by now, or that are trained no more, or again."""
@@ -187,16 +188,14 @@ class _Layout:
             self._places[1][...] = as_array(blocks.x)
             for name, label in blocks.labels.items():
                 self._label_places[name][...] = as_array(label)
-        with np.errstate(all="ignore"):
-            self._look(as_array(self._trace.look(self._x).rows_last))
-            known = self._ask(y, blocks) if self._changing else []
-            if known:
-                self._set_shares(known)
-            size, n_terms = self._shares.shape[:2]
-            values = (self._shares.reshape(size, n_terms, -1) @ self._seen.reshape(size, -1, 1))[..., 0]  # (P, 1 + T)
-            if self._by_log_p is not None:
-                self._add_log_p(known, values, self._by_log_p)
-            self._slope()
+        self._look(as_array(self._trace.look(self._x).rows_last))
+        known = self._ask(y, blocks) if self._changing else []
+        if known:
+            self._set_shares(known)
+        values = np.einsum("ptkn,pkn->pt", self._shares, self._seen)  # (P, 1 + T), without threads
+        if self._by_log_p is not None:
+            self._add_log_p(known, values, self._by_log_p)
+        self._slope()
         slopes = self._trace.by_parameters(self._by_logits)
         return TermValues(self._names, torch.from_numpy(values)), [slopes[name] for name in self._learnt]
 
@@ -233,11 +232,7 @@ class _Layout:
                     self._shares[:, i, k, self._parts[name]] = share
         weights = [self._x.new_zeros(size, 1) + per_model(weight, size, self._x) for weight in self._weights]
         self._weight = as_array(torch.stack(weights, dim=2))  # (P, 1, T)
-        np.matmul(
-            self._weight,
-            self._shares[:, 1:].reshape(size, len(weights), -1),
-            out=self._shares[:, :1].reshape(size, 1, -1),
-        )
+        np.einsum("pt,ptkn->pkn", self._weight[:, 0], self._shares[:, 1:], out=self._shares[:, 0])
         by_log_p = self._shares[:, 0, :1]  # (P, 1, n)
         self._spread = -by_log_p  # by the logsumexp of the logits
         self._at_label = by_log_p

@@ -63,7 +63,7 @@ class Prover:
     @cached_property
     def _network(self) -> Network | None:
         """What can be bounded; of several models whose mean is compared with a threshold, nothing."""
-        network = Network.of(self.ladder.model)
+        network = self.ladder.network
         return None if network is not None and self.ladder.threshold is not None and network.n_models > 1 else network
 
     def _find_margin(self, target: int) -> float:
