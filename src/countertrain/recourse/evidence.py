@@ -37,8 +37,10 @@ class Direction:
 
     column: str
     sign: Sign
-    """"+": more helps, or true; "-": less helps, or false; "0": neither makes a difference, and there are enough rows to
-    say so; "?": the rows do not tell, or there is no more and less."""
+    """"+": more helps, or true; "-": less helps, or false; "?": the rows do not tell, or there is no more and less.
+
+    "0": it makes no difference, and there are enough rows to say so.
+    """
     z: float
     """Standard errors by which the slope differs from 0; of levels, those of the clearest move that hurts."""
     against: tuple[tuple[str, str], ...] = ()

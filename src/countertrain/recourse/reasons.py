@@ -148,7 +148,7 @@ def _describe_limit(
     columns: Sequence[Column],
     held: Mapping[str, str],
 ) -> str:
-    """A column by its place, and in a few words how it is limited for a person; `held` says by what, if not declared."""
+    """A column by its place, and in a few words how it is limited for a person; `held`: by what, if not declared."""
     features, column = grid.column_of == place, columns[place]
     own, low, high = (value[person, features] for value in (reach.origin, reach.low, reach.high))
     if torch.equal(low, allowed.low[person, features]) and torch.equal(high, allowed.high[person, features]):
