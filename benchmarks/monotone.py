@@ -66,7 +66,8 @@ def compare(name: str, seed: int, *, pairs: int, **settings: Any) -> pd.DataFram
             count_pairs(clf, test, column, way, n=pairs, seed=seed) for column, way in COLUMNS[name].items()
         ]  # of each column
         auc = roc_auc_score(test_labels == table.wanted, clf.predict_proba(test)[:, k])
-        found.append({"table": name, "told": told, "seed": seed, "auc": auc, "out of order": float(np.mean(wrong))})
+        scores = {"AUC": 100 * auc, "out of order": 100 * np.mean(wrong), "worst column": 100 * np.max(wrong)}
+        found.append({"table": name, "told": told, "seed": seed, **scores, "epochs": len(clf.history_.records)})
     return pd.DataFrame(found)
 
 
@@ -78,9 +79,11 @@ def monotone(
 ) -> None:
     """Train models that are told the way of their columns, and models that are not, and compare them."""
     found = pd.concat([compare(name, seed, pairs=pairs) for name in tables.split(",") for seed in range(seeds)])
-    mean = found.groupby(["table", "told"], as_index=False)[["auc", "out of order"]].mean()
-    console.print(frame_table("Monotone by construction", found))
-    console.print(frame_table("Means over seeds", mean))
+    mean = found.groupby(["table", "told"], as_index=False)[["AUC", "out of order"]].mean()
+    for title, frame in (("Monotone by construction, per cent", found), ("Means over seeds, per cent", mean)):
+        console.print(
+            frame_table(title, frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value))
+        )
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -203,7 +203,11 @@ REAL = {
         },
     ),
     "churn": ("churn", {"fixed", "missing", "rule"}, {"female", "senior_citizen", "partner", "dependents", "tenure"}),
-    "credit_default": ("default.payment.next.month", {"id", "code", "fixed"}, {"SEX", "MARRIAGE", "AGE", "EDUCATION"}),
+    "credit_default": (
+        "default.payment.next.month",
+        {"id", "code", "fixed"},
+        {"SEX", "MARRIAGE", "AGE", "EDUCATION", "LIMIT_BAL", *(f"BILL_AMT{i}" for i in range(1, 7))},
+    ),
     "give_me_some_credit": ("SeriousDlqin2yrs", {"id", "fixed", "missing", "spike"}, {"age", "NumberOfDependents"}),
     "california_housing_balanced": ("target", {"fixed"}, {"HouseAge", "Population", "Latitude", "Longitude"}),
 }

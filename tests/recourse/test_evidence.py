@@ -57,18 +57,19 @@ def test_each_column_gets_the_direction_that_it_has_and_none_where_it_has_none()
     yes = {one.column: one for one in gathered()[1].by_class[1]}
     signs = {name: one.sign for name, one in yes.items()}
     assert signs == {
-        "income": "+", "debt": "-", "late debt": "-", "hours": "?", "noise": "?", "member": "+", "job": "?",
+        "income": "+", "debt": "-", "late debt": "-", "hours": "?", "noise": "0", "member": "+", "job": "?",
         "grade": "+",
     }  # fmt: skip
     assert set(yes["job"].against) == {("clerk", "none"), ("smith", "none")}
     assert yes["income"].summary() == "more helps (evidence: +, sure)"
     assert yes["job"].summary() == "not advised: clerk -> none and 1 more (evidence: sure)"
-    assert not yes["noise"].is_clear
+    assert yes["noise"].summary() == "not advised: makes no difference (evidence: sure)"
+    assert not yes["hours"].is_clear
 
 
 def test_who_wants_the_other_class_is_told_the_other_way() -> None:
     no = {one.column: one for one in gathered()[1].by_class[0]}
-    assert (no["income"].sign, no["debt"].sign, no["noise"].sign) == ("-", "+", "?")
+    assert (no["income"].sign, no["debt"].sign, no["noise"].sign) == ("-", "+", "0")
     assert set(no["job"].against) == {("none", "clerk"), ("none", "smith")}
 
 
@@ -91,6 +92,36 @@ def test_few_rows_say_nothing_clear_of_noise() -> None:
         assert found is not None
         wrong += sum(one.is_clear for one in found.by_class[1])
     assert wrong <= 2  # of 200 columns that say nothing
+
+
+def test_of_many_rows_noise_is_said_to_make_no_difference_and_of_few_rows_nothing_is() -> None:
+    rng = np.random.default_rng(0)
+    for n, least, most in ((200, 0, 0), (4000, 80, 100)):
+        x = rng.normal(size=(n, 10))
+        frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(10)])
+        encoder = Encoder.fit(Schema.infer(frame), frame, fit_scale=Ranks.fit)
+        drawn = [Evidence.of(encoder, encoder.encode(frame), rng.integers(0, 2, n), 2) for _ in range(10)]
+        held = sum(one.sign == "0" for each in drawn if each is not None for one in each.by_class[1])
+        assert least <= held <= most
+
+
+def test_what_bends_or_shows_with_other_columns_only_is_not_said_to_make_no_difference() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(4000, 2))
+    frame = pd.DataFrame({"bends": x[:, 0], "helps": x[:, 1], "hides": x[:, 0] - x[:, 1]}).assign(noise=x[::-1, 0])
+    y = (np.abs(x[:, 0]) + 0.5 * x[:, 1] + rng.logistic(size=4000) > 0.8).astype(np.int64)
+    encoder = Encoder.fit(Schema.infer(frame), frame, fit_scale=Ranks.fit)
+    found = Evidence.of(encoder, encoder.encode(frame), y, 2)
+    assert found is not None
+    signs = {one.column: one.sign for one in found.by_class[1]}
+    assert (signs["bends"], signs["noise"]) == ("?", "0")
+    assert signs["hides"] != "0"
+
+
+def test_the_share_of_slopes_that_chance_gives_is_as_it_is_said() -> None:
+    rng = np.random.default_rng(0)
+    shares = [regress(rng.normal(size=(400, 3)), rng.integers(0, 2, 400).astype(np.float64)).p for _ in range(400)]
+    assert abs(np.mean(np.array(shares) < 0.2) - 0.2) < 0.05
 
 
 def test_slopes_are_those_of_another_implementation() -> None:
@@ -151,7 +182,8 @@ def test_what_the_owner_declared_stays() -> None:
     assert narrow["debt"] == declared["debt"]
     assert narrow["job"] == declared["job"]
     assert narrow["late debt"].mutability == "decrease"
-    assert narrow["noise"] == declared["noise"]
+    assert narrow["hours"] == declared["hours"]
+    assert narrow["noise"].mutability == "none"  # nobody is told to change what makes no difference
     assert found.allow(["late debt"]).narrow(declared, 1)["late debt"].mutability == "both"
 
 
@@ -209,7 +241,8 @@ def test_what_blocks_then_is_named(contrary: Decider) -> None:
     told = explain(contrary, rows)
     stuck = [one.options[0].reason for one in told if not one.options[0].valid]
     assert stuck
-    assert any("may only increase" in reason or "may only decrease" in reason for reason in stuck)
+    assert any("income (may only increase, by the evidence)" in reason for reason in stuck)
+    assert any("debt (may only decrease, by the evidence)" in reason for reason in stuck)
 
 
 def test_a_classifier_gathers_it_and_it_comes_back_with_the_model(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def test_who_lies_outside_the_bounds_is_decided_on_and_advised_within_them_or_to
         ({"debt": 1e99}, ["rows", 0, "debt"], r"column 'debt', row 0, must lie between -[\d,]+ and [\d,]+; got 1e\+99"),
         ({"job": "clerck"}, ["rows", 0, "job"], "column 'job', row 0, cannot be 'clerck'; did you mean 'clerk'\\?"),
         ({"member": 1}, ["rows", 0, "member"], "column 'member', row 0, cannot be 1; there are 'False', 'True'"),
+        ({"member": "False"}, ["rows", 0, "member"], "column 'member', row 0, cannot be \"False\"; send it as false"),
+        ({"owner": "1"}, ["rows", 0, "owner"], "column 'owner', row 0, cannot be \"1\"; send it as 1"),
         ({"owner": [1]}, ["rows", 0, "owner"], r"column 'owner', row 0, cannot be \[1\]; there are '0', '1'"),
     ],
 )

@@ -278,6 +278,25 @@ NAMES: dict[str, Sequence[str]] = {
     "religion": ("religion", "Konfession", "religie"),
     "disability or health": ("disabled", "Behinderung", "handicap", "discapacidad"),
     "statistics of a region": ("unemployment_rate", "Arbeitslosenquote", "taux de chômage", "tasa_de_paro"),
+    "where somebody lives": (
+        "zip",
+        "housing",
+        "home_ownership",
+        "Wohnsituation",
+        "logement",
+        "vivienda",
+        "huisvesting",
+    ),
+    "a windfall": ("inheritance", "Erbschaft", "heritage", "herencia", "erfenis"),
+    "a credit limit": (
+        "LIMIT_BAL",
+        "credit_limit",
+        "Kreditrahmen",
+        "limite de crédit",
+        "límite_de_crédito",
+        "kredietlimiet",
+    ),
+    "a bill of before": ("BILL_AMT1", "bill_6", "Rechnung 2", "facture2", "factura_3", "factuur1"),
     "an id": ("ID", "customer_id", "Kundennummer", "Unnamed: 0", "CustomerID"),
 }
 
@@ -292,6 +311,7 @@ def test_other_names_are_not_taken_for_them() -> None:
     for name in (
         "income", "MonthlyCharges", "mileage", "average_balance", "RelationshipSatisfaction", "usage", "stage",
         "credit_score", "EnvironmentSatisfaction", "payment_method", "idle_time", "account_age", "video", "savings",
+        "bill", "paperless_billing", "PAY_AMT1", "housing_loan", "capital", "capital-gain", "speed_limit",
     ):  # fmt: skip
         assert find_hint(name) is None, name
         assert not says_id(name), name

@@ -109,6 +109,12 @@ class Decider:
         free = {column.name for column in self.encoder.schema.columns if column.mutability == "both"}
         return {name: text for name, text in said.items() if name in free}
 
+    def name_holders(self, k: int) -> dict[str, str]:
+        """By column that has less room than its schema says, for people who want class k, what holds it."""
+        pairs = zip(self.encoder.schema.columns, self.list_columns(k), strict=True)
+        held = [declared.name for declared, left in pairs if left != declared]
+        return {name: "by construction" if name in self.find_ways(k) else "by the evidence" for name in held}
+
     @cached_property
     def _limits(self) -> dict[int, Constraints]:
         """By class number, what is worked out once."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from countertrain.constraints import Mutability
 from countertrain.recourse.regression import Regression, cut_into_pieces, regress
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.schema import Boolean, Categorical, Column, Numeric, Schema
@@ -22,10 +23,12 @@ _MOST_CLASSES = 10
 _CLEAR = 3.0  # standard errors by which a slope must differ from 0
 _OPPOSED = 1.5  # standard errors by which a piece of it may go the other way
 _ALONE = 2.0  # standard errors by which the column must show the same by itself
+_NOTHING = 0.05  # by chance alone, so many columns that make no difference would look as if they made one
+_HARDLY = 0.5  # log-odds between the lowest and the highest place of a column that, if any, makes hardly a difference
 _FEWEST = 20  # rows of a level, to be compared with another
 
 Floats = NDArray[np.float64]
-Sign = Literal["+", "-", "?"]
+Sign = Literal["+", "-", "0", "?"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,10 @@ class Direction:
 
     column: str
     sign: Sign
-    """"+": more helps, or true; "-": less helps, or false; "?": the rows do not tell, or there is no more and less."""
+    """"+": more helps, or true; "-": less helps, or false; "?": the rows do not tell, or there is no more and less.
+
+    "0": it makes no difference, and there are enough rows to say so.
+    """
     z: float
     """Standard errors by which the slope differs from 0; of levels, those of the clearest move that hurts."""
     against: tuple[tuple[str, str], ...] = ()
@@ -50,6 +56,8 @@ class Direction:
         if self.against:
             moves = [f"{start} -> {end}" for start, end in self.against]
             return f"not advised: {list_phrases(moves, 1)} (evidence: sure)"
+        if self.sign == "0":
+            return "not advised: makes no difference (evidence: sure)"
         helps = {"+": "more helps", "-": "less helps"}
         return f"{helps[self.sign]} (evidence: {self.sign}, sure)" if self.sign in helps else "evidence: unclear"
 
@@ -160,11 +168,19 @@ def _judge_column(column: Column, block: Floats, fit: Regression, outcome: Float
     """What the slopes of one column say, if it says so by itself, too."""
     if not _has_order(column) and not isinstance(column, Boolean):
         return _judge_levels(column, block, fit, outcome)
-    whole = fit.compare(np.ones(block.shape[1]))
+    whole, alone = fit.compare(np.ones(block.shape[1])), _correlate(block.sum(1), outcome)
     side = np.sign(whole)
-    agrees = (side * fit.z > -_OPPOSED).all() and side * _correlate(block.sum(1), outcome) > _ALONE
+    agrees = (side * fit.z > -_OPPOSED).all() and side * alone > _ALONE
     sign: Sign = "?" if abs(whole) < _CLEAR or not agrees else "+" if side > 0 else "-"
+    if sign == "?" and isinstance(column, Numeric) and abs(alone) < _ALONE and _makes_no_difference(fit):
+        sign = "0"
     return Direction(column.name, sign, round(float(whole), 1))
+
+
+def _makes_no_difference(fit: Regression) -> bool:
+    """Whether slopes are what chance would give, of so many rows that a difference worth the name would have shown."""
+    spread = np.sqrt(fit.covariance.sum())
+    return fit.p > _NOTHING and abs(fit.slopes.sum()) + _ALONE * spread < _HARDLY
 
 
 def _judge_levels(column: Column, block: Floats, fit: Regression, outcome: Floats) -> Direction:
@@ -190,7 +206,7 @@ def _correlate(values: Floats, outcome: Floats) -> float:
 
 def _turn(one: Direction) -> Direction:
     """What is known for people who want the other one of two classes."""
-    other: dict[Sign, Sign] = {"+": "-", "-": "+", "?": "?"}
+    other: dict[Sign, Sign] = {"+": "-", "-": "+", "0": "0", "?": "?"}
     z = one.z if one.against else -one.z
     return replace(one, sign=other[one.sign], z=z, against=tuple((b, a) for a, b in one.against))
 
@@ -198,8 +214,9 @@ def _turn(one: Direction) -> Direction:
 def _narrow(column: Column, known: Direction) -> Column:
     if column.mutability != "both" or not known.is_clear:
         return column
-    if known.sign != "?":
-        return column.model_copy(update={"mutability": "increase" if known.sign == "+" else "decrease"})
+    ways: dict[Sign, Mutability] = {"+": "increase", "-": "decrease", "0": "none"}
+    if known.sign in ways:
+        return column.model_copy(update={"mutability": ways[known.sign]})
     if not isinstance(column, Categorical) or column.transitions is not None:
         return column
     moves = {

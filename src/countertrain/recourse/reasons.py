@@ -66,7 +66,7 @@ def note_shortages(options: OptionTable, asked: NDArray[np.int64]) -> NDArray[np
 
 
 def find_blocking(
-    ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column]
+    ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column], held: Mapping[str, str]
 ) -> list[str | None]:
     """For each person a sentence on the columns that block, if their release makes a counterfactual possible.
 
@@ -89,13 +89,13 @@ def find_blocking(
             n_helpful = int(costs.isfinite().sum())
             blocking = costs.argsort()[:n_helpful] if n_helpful else jointly.nonzero()[:, 0]
             places = sorted(blocking.tolist(), key=immovable[i].tolist().__getitem__)
-            listed = [_describe_limit(grid, reach, allowed, i, place, columns) for place in places]
+            listed = [_describe_limit(grid, reach, allowed, i, place, columns, held) for place in places]
             sentences[i] = _say_blocked(listed, together=not n_helpful) if listed else None
     return sentences
 
 
 def find_limiting(
-    ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column]
+    ladder: Ladder, reach: Reach, allowed: Reach, target: Tensor, columns: Sequence[Column], held: Mapping[str, str]
 ) -> list[str | None]:
     """For each person the columns that the call restricts, and that would have to move more to reach tau."""
     restricted = _find_restricted(ladder.grid, reach, allowed)  # (n, C)
@@ -108,7 +108,7 @@ def find_limiting(
     causes: list[str | None] = [None] * len(target)
     for i in asked.tolist():
         places = restricted[i].nonzero()[:, 0].tolist()
-        listed = [_describe_limit(ladder.grid, reach, allowed, i, place, columns) for place in places]
+        listed = [_describe_limit(ladder.grid, reach, allowed, i, place, columns, held) for place in places]
         causes[i] = list_phrases(listed, _NAMED) if listed else None
     return causes
 
@@ -140,13 +140,20 @@ def _try_releases(ladder: Ladder, reach: Reach, free: Reach, target: Tensor) -> 
 
 
 def _describe_limit(
-    grid: AnswerGrid, reach: Reach, allowed: Reach, person: int, place: int, columns: Sequence[Column]
+    grid: AnswerGrid,
+    reach: Reach,
+    allowed: Reach,
+    person: int,
+    place: int,
+    columns: Sequence[Column],
+    held: Mapping[str, str],
 ) -> str:
-    """A column by its place, and in a few words how it is limited for a person."""
+    """A column by its place, and in a few words how it is limited for a person; `held`: by what, if not declared."""
     features, column = grid.column_of == place, columns[place]
     own, low, high = (value[person, features] for value in (reach.origin, reach.low, reach.high))
     if torch.equal(low, allowed.low[person, features]) and torch.equal(high, allowed.high[person, features]):
         how = {"none": "immutable", "both": "limited"}.get(column.mutability, f"may only {column.mutability}")
+        how += f", {held[column.name]}" if column.name in held else ""
     elif torch.equal(low, own) and torch.equal(high, own):
         how = "immutable"
     elif isinstance(column, Numeric):

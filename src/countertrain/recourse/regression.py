@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
 __all__ = ["Regression", "cut_into_pieces", "regress"]
 
@@ -29,6 +30,11 @@ class Regression:
     def z(self) -> Floats:
         """(d,), by how many standard errors each slope differs from 0."""
         return self.slopes / np.sqrt(np.diag(self.covariance) + 1e-12)
+
+    @property
+    def p(self) -> float:
+        """How often chance alone would give slopes that differ from 0 as much as these do together (Wald's test)."""
+        return float(chdtrc(len(self.slopes), self.slopes @ np.linalg.pinv(self.covariance) @ self.slopes))
 
     def compare(self, weights: Floats) -> float:
         """The same for a sum of slopes with weights (d,)."""

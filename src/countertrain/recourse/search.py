@@ -250,12 +250,13 @@ class RecourseSearch:
         prover = Prover(ladder, seconds=0.0 if prove is True else float(prove)) if prove is not False else None
         found, none = find_options(ladder, reach, target, asked, prover)
         table = self._tabulate(ladder, frame, target, reach, found)
-        columns = self.decider.list_columns(int(target[0]) if len(target) else 0)  # all want the same
+        k = int(target[0]) if len(target) else 0  # all want the same
+        columns, held = self.decider.list_columns(k), self.decider.name_holders(k)
         most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
         first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(reach.origin, target))
         short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
         blocked, limited = (
-            dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns), strict=True))
+            dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns, held), strict=True))
             for why, rows in (
                 (find_blocking, (~first.valid).nonzero()[:most, 0]),
                 (find_limiting, short.nonzero()[:most, 0]),

@@ -1,5 +1,6 @@
 """One value as people send it: what it may be, checked in words for them and written as JSON schema for machines."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -105,6 +106,9 @@ def _check_choice(allowed: Sequence[Level], value: Any) -> Level:
     for level in allowed:
         if value == level and isinstance(value, bool) == isinstance(level, bool):  # JSON's true is not 1
             return level
+    for level in allowed:  # the same in words, but text where it is a number or a truth value, or the other way round
+        if str(value).lower() == str(level).lower() and not isinstance(value, type(level)):
+            raise ValueError(f"cannot be {json.dumps(value)}; send it as {json.dumps(level)}")
     raise ValueError(f"cannot be {shorten(value)}; {suggest(value, allowed)}")
 
 

@@ -30,6 +30,9 @@ _PLACE = Hint("where somebody lives", "nobody is asked to move")
 _REGION = Hint("statistics of a region", "no single person can change them")
 _SCHOOL = Hint("education", "nobody can undo school, and more of it takes years")
 _TIME = Hint("what only time changes", "nobody can hurry it, or turn it back")
+_WINDFALL = Hint("a windfall", "nobody can decide to come by it")
+_GRANTED = Hint("a credit limit", "somebody else grants it")
+_BILLED = Hint("a bill of before", "nobody can change it afterwards")
 _WEIGHT = Hint("a weight of the sample", "it says how many people a row stands for, and nothing of them")
 _ID = Hint("an id", "it names people and says nothing of them")
 
@@ -55,6 +58,8 @@ _WORDS: dict[Hint, str] = {  # any of these among the words of a name
         diplome educacion estudios opleiding onderwijs""",
     _TIME: """tenure seniority experience anciennete antiguedad betriebszugehorigkeit dienstjahre dienstalter
         berufserfahrung berufsjahre ervaring dienstjaren""",
+    _WINDFALL: """windfall inheritance inherited lottery erbschaft erbe heritage herencia erfenis""",
+    _GRANTED: "kreditlimit kreditrahmen kredietlimiet",
     _REGION: """unemployment arbeitslosenquote arbeitslosigkeit chomage desempleo paro werkloosheid gdp bip pib bbp
         inflation inflacion inflatie euribor cpi""",
 }
@@ -62,9 +67,11 @@ _NAMES: dict[Hint, str] = {  # a whole name, as its words without what is betwee
     _FAMILY: """relationship relationshipstatus partner maritalstatus etatcivil situationfamiliale estadocivil
         burgerlijkestaat burgerlijkestand""",
     _NATION: "nativecountry countryofbirth placeofbirth birthplace geburtsland lieudenaissance geboorteland",
-    _PLACE: "state region province provincia departement gemeente city stadt ville ciudad stad",
+    _PLACE: """state region province provincia departement gemeente city stadt ville ciudad stad housing housingtype
+        homeownership homeowner residencetype wohnsituation wohnform logement vivienda huisvesting""",
     _REGION: "population empvarrate nremployed consconfidx conspriceidx crimerate",
     _TIME: "numcompaniesworked previousemployers",
+    _GRANTED: "creditlimit limitbal limitbalance cardlimit limitedecredit limitedecredito plafonddecredit",
     _WEIGHT: "fnlwgt finalweight sampleweight samplingweight surveyweight caseweight stichprobengewicht",
 }
 _IDS = "id ids uuid guid rowid rowno rownumber recordid unnamed index identifiant matricule identificador"
@@ -72,6 +79,7 @@ _NUMBERED = re.compile(
     r"(customer|client|account|policy|case|row|record|kunden|konto|vertrags|klant|dossier)(no|nr|num|number|nummer)$"
 )
 _CODES = "code codes zip zipcode postcode postal plz postleitzahl kode cod codigo category kategorie"
+_BILLS = "bill bills invoice rechnung facture factura factuur"
 _UNITS = "year years yrs month months days weeks jahre monate annees mois anos meses jaren maanden"
 _PASSED = """since at with employed employment working worked customer client member history service company job role
     book residence address seit depuis desde sinds"""
@@ -95,6 +103,8 @@ def find_hint(name: str) -> Hint | None:
     if "".join(words) in _BY_NAME:
         return _BY_NAME["".join(words)]
     found = next((_BY_WORD[word] for word in words if word in _BY_WORD), None)
+    if found is None and {*_BILLS.split()} & {*words} and name[-1].isdigit():
+        return _BILLED  # one of several: what is billed next has no number yet
     if found is None and {*_UNITS.split()} & {*words} and {*_PASSED.split()} & {*words}:
         return _TIME
     return None if found in (_AGE, _ORIGIN, _SCHOOL, _TIME) and {*_NOT_OF_PEOPLE.split()} & {*words} else found

@@ -167,9 +167,17 @@ class Schema(BaseModel):
         kept = tuple(column for column in self.columns if column.name not in names)
         return type(self)(columns=kept, dropped=self.dropped, rules=self.rules)
 
+    def _to_dict(self) -> dict[str, Any]:
+        """What is written down: nothing that is open, and of what is rarely said only what is said."""
+        written = self.model_dump(exclude_none=True)
+        for column in written["columns"]:
+            if not column["fillable"]:
+                del column["fillable"]
+        return written
+
     def to_json(self) -> str:
         """The whole schema, to be read by people too."""
-        return json.dumps(self.model_dump(exclude_none=True), indent=2, ensure_ascii=False)
+        return json.dumps(self._to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -181,7 +189,7 @@ class Schema(BaseModel):
 
     def to_toml(self) -> str:
         """The whole schema, to be read and written by people too."""
-        return tomli_w.dumps(self.model_dump(exclude_none=True))
+        return tomli_w.dumps(self._to_dict())
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
