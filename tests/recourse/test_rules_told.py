@@ -87,7 +87,9 @@ def test_whoever_leaves_the_internet_is_told_one_change_and_a_choice_is_nobodys_
 
 def test_what_is_held_fixed_in_a_call_holds_what_it_follows_from(clf: CounterfactualClassifier) -> None:
     rows = people(60, seed=2)
-    free, held = (clf.explain(rows, target="yes", immutable=fixed).table.values for fixed in ((), ("age", "total")))
+    free, held = (
+        clf.explain(rows, target="yes", immutable=fixed, prove=False).table.values for fixed in ((), ("age", "total"))
+    )
     assert (free.age != rows.age).any()
     assert (held.age == rows.age).all()
     assert (held.school == rows.school).all()
