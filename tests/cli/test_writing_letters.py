@@ -55,7 +55,7 @@ def test_letters_are_written_by_id_in_several_formats_and_never_twice(
     more = ["--owner", folder / "owner.toml", "--reasons", folder / "codes.toml", "--format", "html,text"]
     assert run(*asked, *more, "--id-column", "case") == 0
     said = capsys.readouterr().out
-    assert "have granted already, and get none" in said
+    assert "the decision is granted already: no letter" in said
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {Path(name).suffix for name in written} == {".html", ".txt", ".json"}
     assert all(name.startswith("letter-case-") for name in written)

@@ -67,5 +67,9 @@ def letters(
         overwrite=overwrite,
     )
     n = int((found.decision == found.target).sum())
-    kept = "" if everyone or not n else f"; {n:,} of {len(found):,} have {decider.target} already, and get none"
+    kept = (
+        ""
+        if everyone or not n
+        else f"; for {n:,} of {len(found):,} the decision is {decider.target} already: no letter"
+    )
     console.print(f"{len(written):,} letters: {out}{kept}", soft_wrap=True, markup=False)

@@ -220,8 +220,9 @@ def _say_evidence(run: "Run") -> str:
         return ""
     free = {c.name for c in decider.encoder.schema.columns if c.mutability == "both" and c.monotone is None}
     known = [one for one in decider.evidence.by_class[decider.classes.index(decider.target)] if one.column in free]
-    signs = [f"{one.column} {one.sign}" for one in known if one.sign != "?"]
-    return list_phrases([*signs, *(f"{one.column} (some levels)" for one in known if one.against)], 12)
+    ways = {"+": " +", "-": " -", "0": " (makes no difference)"}
+    said = [one.column + ways[one.sign] for one in known if one.sign in ways]
+    return list_phrases([*said, *(f"{one.column} (some levels)" for one in known if one.against)], 12)
 
 
 def _in_words_of_the_command(said: str) -> str:
