@@ -275,7 +275,10 @@ class Generator:
         by_x: list[tuple[float | Tensor, Tensor]] = []
         if not isinstance(some.distance, float) or some.distance:
             by_x.append((some.distance, state.change.sign()))
-        found: list[tuple[Amount, Slopes]] = [(weight, term.slopes(state)) for weight, term in sloped]  # type: ignore[attr-defined]
+        found: list[tuple[Amount, Slopes]] = [
+            (weight, term.slopes(state))  # type: ignore[attr-defined]  # as was asked before
+            for weight, term in sloped
+        ]
         found += [(weight, _differentiate(term, state)) for weight, term in others]
         for weight, slopes in found:
             if slopes.by_logits is not None:
