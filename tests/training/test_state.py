@@ -72,6 +72,8 @@ CASES = {
     "population": (three, {"shuffle": True, "seed": (7, 8, 9)}),
     "population with momentum": (three, {"optimizer": MOMENTUM}),
     "batchwise": (plain, {"generate": "batch"}),
+    "averages": (plain, {"averaging": 0.9, "shuffle": True}),
+    "averages of a population": (three, {"averaging": 0.9}),
 }
 
 
@@ -175,14 +177,15 @@ def test_one_by_one_each_model_has_a_checkpoint_of_its_own(rows: Rows, weights: 
     assert all(torch.equal(weights(mine), weights(theirs)) for mine, theirs in zip(resumed, unbroken, strict=True))
 
 
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
 @pytest.mark.parametrize("optimizer", [SMALL.optimizer, MOMENTUM])
 @pytest.mark.parametrize("kept", [[0, 2], [1]])
 def test_models_that_go_on_without_the_others_end_as_if_nothing_had_been(
-    rows: Rows, weights: Vector, tmp_path: Path, kept: list[int], optimizer: Any
+    rows: Rows, weights: Vector, tmp_path: Path, kept: list[int], optimizer: Any, averaging: float
 ) -> None:
     seeds, lambdas, path = (7, 8, 9), (0.1, 0.5, 0.9), tmp_path / "state"
     whole, fewer = three(), three()
-    trainer = change(SMALL, optimizer=optimizer, shuffle=True)
+    trainer = change(SMALL, optimizer=optimizer, shuffle=True, averaging=averaging)
 
     def of(places: Sequence[int]) -> CounterfactualTrainer:
         objective = ct(lambda_div=[lambdas[i] for i in places])

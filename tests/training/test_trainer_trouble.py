@@ -94,11 +94,12 @@ def test_the_weights_that_are_kept_give_a_finite_loss_when_the_learning_rate_is_
         assert nn.functional.cross_entropy(model(rows[0].float()), rows[1]).isfinite()
 
 
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
 def test_in_a_population_only_that_model_stops_and_the_others_end_as_if_alone(
-    rows: Rows, fresh: Fresh, weights: Vector
+    rows: Rows, fresh: Fresh, weights: Vector, averaging: float
 ) -> None:
     together = [fresh(i) for i in range(3)]
-    trainer = change(SMALL, seed=[3, 4, 5])
+    trainer = change(SMALL, seed=[3, 4, 5], averaging=averaging)
     with pytest.warns(RuntimeWarning, match=r"model 1 stopped early: .*epoch 2, batch 1, term bomb"):
         history = change(trainer, objective=with_term(Bomb(4, model=1))).fit(together, *rows)
     assert list(history.failures) == [1]

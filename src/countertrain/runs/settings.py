@@ -121,8 +121,10 @@ class Settings(BaseModel):
     hidden: Annotated[tuple[int, ...], BeforeValidator(_check_hidden)] = Field(
         (32,), description="units of each hidden layer"
     )
-    n_pieces: int = Field(
-        16, ge=2, le=1000, description="pieces of the line into which the model piecewise cuts each number"
+    n_pieces: Annotated[int, Field(ge=2, le=1000)] | Literal["auto"] = Field(
+        16,
+        description="pieces of the line into which the model piecewise cuts each number; auto: 32, fewer where there "
+        "are more than ten numbers",
     )
     init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
@@ -149,6 +151,12 @@ class Settings(BaseModel):
     learning_rate: float = Field(1e-3, gt=0, description="of Adam, for the weights")
     schedule: Literal["constant", "cosine"] = Field(
         "constant", description="of the learning rate: the same throughout, or falling to 0 by a cosine"
+    )
+    averaging: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="keep the mean of the weights over updates, each so many times as much as the next; 0: the last",
     )
     shuffle: bool = Field(False, description="new mini-batches each epoch")
     class_weight: ClassWeight = Field(

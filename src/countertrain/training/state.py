@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from countertrain.files import CheckpointError, one_sentence, read_tensors, write_tensors
 from countertrain.models.population import Population
 from countertrain.models.steps import lay_out_like
+from countertrain.training.averages import Averages
 from countertrain.training.history import EpochRecord, History
 from countertrain.training.loss import CounterfactualLoss
 
@@ -50,6 +51,7 @@ class TrainingState:
         scheduler: LRScheduler | None = None,
         *,
         remembering: Sequence[Remembering] = (),
+        averages: Averages | None = None,
         first_model: int = 0,
         note: str = "",
     ) -> None:
@@ -57,6 +59,7 @@ class TrainingState:
         self.optimizer = optimizer
         self.loss = loss
         self.scheduler = scheduler
+        self.averages = averages
         self.history = History()
         self.over = False
         """Whether a callback that remembers has ended the training."""
@@ -79,6 +82,8 @@ class TrainingState:
                         tensor.copy_(self._good[name])
                     elif name in self.population.parameters:
                         tensor[i] = self._good[name][i]
+            if self.averages is not None and self.history.failures:
+                self.averages.reset([*self.history.failures], stacked=len(self.population) > 1)
         self._good = self._snapshot()
         self.history.records.append(record)
 
@@ -99,6 +104,8 @@ class TrainingState:
                 else:
                     plain.setdefault(str(i), {})[name] = value
         tensors |= self.loss.state()
+        if self.averages is not None:
+            tensors |= {f"averages.{name}": tensor for name, tensor in self.averages.state().items()}
         for i, callback in enumerate(self._remembering):
             kept = callback.state(self._first, len(self.population))
             tensors |= {f"callback.{i}.{name}": value for name, value in kept.items()}
@@ -148,10 +155,10 @@ class TrainingState:
         if self.scheduler is not None and meta.get("scheduler"):
             self.scheduler.load_state_dict(meta["scheduler"])
         self.loss.load(tensors, epoch=len(meta["records"]))
+        if self.averages is not None:
+            self.averages.load(_take_part(tensors, "averages."))
         for i, callback in enumerate(self._remembering):
-            prefix = f"callback.{i}."
-            kept = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-            callback.load(kept, self._first, len(self.population))
+            callback.load(_take_part(tensors, f"callback.{i}."), self._first, len(self.population))
         torch.set_rng_state(tensors["global_stream"])
         self.history.records = [EpochRecord.from_json(line) for line in meta["records"]]
         self.history.failures = {int(i): why for i, why in meta["failures"].items()}
@@ -181,6 +188,11 @@ class TrainingState:
         return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
 
 
+def _take_part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
     """What JSON can hold of the state of a schedule: its numbers, not the functions that it was made with."""
     return {name: value for name, value in state.items() if isinstance(value, int | float | str | list | None)}
@@ -199,7 +211,7 @@ def keep_models(path: Path, kept: Sequence[int]) -> None:
             return value
         return value[kept[0]] if len(kept) == 1 else value[places]  # one model alone is not stacked
 
-    left = {name: share(t) for name, t in tensors.items() if name.startswith(("model.", "optimizer."))}
+    left = {name: share(t) for name, t in tensors.items() if name.startswith(("model.", "optimizer.", "averages."))}
     left |= {name: t[places] for name, t in tensors.items() if name.startswith("method.")}
     left |= {f"stream.{new}": tensors[f"stream.{old}"] for new, old in enumerate(kept)}
     left["global_stream"] = tensors["global_stream"]

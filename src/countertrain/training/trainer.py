@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from countertrain.models.kernels import compile_seconds, compiled, lay_rows_last
 from countertrain.models.population import Models, NotStackableError, Population
 from countertrain.models.steps import fused_adam, set_gradients, take_step
 from countertrain.search.losses import cross_entropy, predict
+from countertrain.training.averages import Averages
 from countertrain.training.batches import Batches
 from countertrain.training.checks import check_classes, check_dtype, check_rows, gather_rows
 from countertrain.training.history import BatchRecord, EpochRecord, History
@@ -109,6 +111,9 @@ class CounterfactualTrainer:
     project: Callable[[Mapping[str, Tensor]], None] | None = None
     """Called after each update with all parameters by name, with an axis of models before the others if there are
     several: what keeps them where they must be, such as `Monotone.project`."""
+    averaging: float = 0.0
+    """What is scored and kept is the mean of the weights over updates, each counting so many times as much as the one
+    after it, for example 0.995; with 0, it is the last weights."""
     seed: int | Sequence[int] = 0
     """Of the random streams: one for all models, or one per model."""
 
@@ -116,6 +121,8 @@ class CounterfactualTrainer:
         for name, least in (("epochs", 0), ("batch_size", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if not 0 <= self.averaging < 1:
+            raise ValueError(f"averaging must be at least 0 and below 1; got {self.averaging}")
         if self.on_nonfinite not in ("stop", "skip"):
             raise ValueError(f"on_nonfinite must be one of stop, skip; got {self.on_nonfinite!r}")
 
@@ -212,6 +219,7 @@ class CounterfactualTrainer:
             given.seeds,
             scheduler,
             remembering=[callback for callback in given.callbacks if isinstance(callback, Remembering)],
+            averages=Averages(population.parameters, self.averaging) if self.averaging else None,
             first_model=given.first_model,
             note=given.note,
         )
@@ -237,6 +245,8 @@ class CounterfactualTrainer:
             take_step(state.optimizer)  # line 10
             if self.project is not None:
                 self.project(state.population.parameters)
+            if state.averages is not None:
+                state.averages.add()
             loss.session.after_step(loss.model, x, y)
             for callback in given.on_batch if given.ranks.first else ():
                 callback(BatchRecord(state.epoch + 1, len(curves), n_batches, values, given.first_model))
@@ -249,7 +259,8 @@ class CounterfactualTrainer:
     def _run_epoch(self, state: TrainingState, given: _Fit) -> tuple[EpochRecord, dict[int, str]]:
         """One epoch: descend, score, and look for what went wrong, model by model."""
         started, compiled_before = time.perf_counter(), compile_seconds() if self.compiled else 0.0
-        curves = self._descend(state, given)
+        with self._averaging(state):
+            curves = self._descend(state, given)
         metrics = average_terms(curves) | state.loss.session.metrics()
         metrics |= self._score(state.loss.model, *_take_some(given.batches.x, given.batches.y), "train")
         if given.validation is not None:
@@ -262,6 +273,18 @@ class CounterfactualTrainer:
         told = {name: values.tolist() for name, values in metrics.items()}
         record = EpochRecord(epoch, self.epochs, seconds, told, compiling, given.first_model)
         return record, {i: why for i, why in bad.items() if i not in state.history.failures}
+
+    @contextmanager
+    def _averaging(self, state: TrainingState) -> Iterator[None]:
+        """Inside, the weights are the last ones, which are trained; outside, their means."""
+        if state.averages is None:
+            yield
+            return
+        state.averages.exchange()
+        yield
+        state.averages.exchange()
+        if self.project is not None:
+            self.project(state.population.parameters)  # rounding knows nothing of orders
 
     @torch.no_grad()
     def _score(self, model: Models, x: Tensor, y: Tensor, name: str) -> dict[str, Tensor]:
