@@ -113,9 +113,8 @@ def _find_sums(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
 def _holds_about(whole: Floats, made: Floats, parts: Sequence[Floats]) -> bool:
     """Whether numbers (n,) are nearly what others come to, in nearly every row, and neither of these says it alone."""
     near = np.abs(whole - made) <= _NEAR * np.abs(made)
-    return (
-        _miss(whole, made) <= _ABOUT and near.mean() >= _MOSTLY and bool(min(_miss(whole, one) for one in parts) > 0.1)
-    )
+    alone = min(float(_miss(whole, one)) for one in parts)
+    return float(_miss(whole, made)) <= _ABOUT and float(near.mean()) >= _MOSTLY and alone > 0.1
 
 
 def _miss(whole: Floats, made: Floats) -> Floats:
