@@ -54,7 +54,18 @@ class AdviceTable:
         The spare ones are at most 8,000 of those that are not among the others: advice to them is never published, so
         that they may be looked at as often as one likes.
         """
-        frame = self._sample(self._load().drop(columns=list(self.drop)).dropna(), spare).reset_index(drop=True)
+        return self._prepare(self._sample(self._open(), spare))
+
+    def read_whole(self) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+        """All rows in the order of the file, and their labels."""
+        return self._prepare(self._open())
+
+    def _open(self) -> pd.DataFrame:
+        return self._load().drop(columns=list(self.drop)).dropna()
+
+    def _prepare(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, "pd.Series[str]"]:
+        """Rows and labels as people would give them."""
+        frame = frame.reset_index(drop=True)
         y = frame.pop(self.label)
         labels = y.astype(int).astype(str) if pd.api.types.is_numeric_dtype(y) else y.astype(str)
         for name in self.codes:

@@ -10,6 +10,7 @@ from torch import Tensor
 from countertrain.constraints import Constraints
 from countertrain.recourse import ladder as ladders
 from countertrain.recourse.attempt import Attempt
+from countertrain.recourse.guesses import Guesses
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.reach import _DOUBLE, _SINGLE, AnswerGrid, Reach
 from countertrain.recourse.reference import Reference
@@ -111,6 +112,52 @@ def test_finalists_are_those_of_everybody_asked_exactly(ladder: Ladder, reach: R
     assert torch.equal(ladder._find_finalists(reach, target, places), plain)
     enough = (short == 0).sum(1) >= ladders._FINALISTS
     assert enough.any() if tau < 0.9 else not enough.all()
+
+
+def test_what_is_kept_of_real_rows_changes_no_finalist_and_is_asked_once(
+    ladder: Ladder, reach: Reach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, reference = wanted(reach), ladder.reference
+    assert reference is not None
+    kept, half = replace(reach, guesses=Guesses.none(len(reach), len(reference.x))), len(reach) // 2
+    guess, asked = Ladder._guess_probability, 0
+
+    def count(self: Ladder, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal asked
+        asked += len(x)
+        return guess(self, x, target)
+
+    monkeypatch.setattr(Ladder, "_guess_probability", count)
+    for tau, n, news in ((0.6, 20, True), (0.97, 20, False), (0.97, 60, True), (0.97, 60, False)):
+        mine = replace(ladder, tau=tau)
+        places = mine._promise(reach, 0, reference.of_class(0), n)
+        plain, asked = mine._find_finalists(reach, target, places), 0
+        parts = [
+            mine._find_finalists(kept[part], target[part], places[part]) for part in (slice(half), slice(half, None))
+        ]
+        assert torch.equal(torch.cat(parts), plain)
+        assert (asked > 0) == news
+
+
+def test_what_is_kept_of_real_rows_does_not_outlive_the_reach(reach: Reach) -> None:
+    kept = replace(reach, guesses=Guesses.none(len(reach), 5))
+    assert kept[3:5].guesses is not None
+    assert kept.pin(torch.zeros_like(reach.low, dtype=torch.bool)).guesses is None
+    assert kept.put(torch.arange(len(reach)), reach).guesses is None
+
+
+def test_people_who_are_remembered_are_told_the_same_at_every_tau(search: RecourseSearch) -> None:
+    request = search.request(ROWS[:80], search.decider.classes[0])
+    again = search.remember(request)
+    assert again.guesses is not None
+    told = set()
+    for tau in (0.6, 0.9, 0.75, 0.99):
+        one, other = search([request], tau=tau)[0].table, search([again], tau=tau)[0].table
+        pd.testing.assert_frame_equal(one.values, other.values)
+        assert (one.probability == other.probability).all()
+        told.add(one.values.to_csv())
+    assert len(told) > 1
+    assert not again.guesses.said.isnan().all()
 
 
 def test_the_best_of_some_attempts_is_the_cheapest_of_those_with_most_merit(ladder: Ladder, reach: Reach) -> None:

@@ -66,7 +66,7 @@ class Searching:
 
     def ask(self, rows: pd.DataFrame, wanted: int) -> Advise:
         """The first option of each person, where that is valid."""
-        request = self.search.request(rows, self.classes[wanted])
+        request = self.search.remember(self.search.request(rows, self.classes[wanted]))
         return lambda tau: _take_first(self.search([request], tau=tau)[0])
 
 

@@ -239,9 +239,8 @@ class Ladder:
         while len(rows) and first < places.shape[1]:
             block = slice(first, first + min(width, max(1, _AT_ONCE // len(rows))))
             asked = places[rows, block]
-            x = self._follow(reach[rows], real[asked])
-            guess = self._guess_shortage(x, target[rows].repeat_interleave(asked.shape[1]))
-            least[rows, block], most[rows, block] = (bound.view_as(asked) for bound in guess)
+            guess = self._guess_followed(reach[rows], target[rows], asked, real)
+            least[rows, block], most[rows, block] = self._bound_shortage(*guess)
             rows = rows[(most[rows] == 0).sum(1) < _FINALISTS]
             first, width = block.stop, 2 * width
         last = most.kthvalue(min(_FINALISTS, most.shape[1]), dim=1, keepdim=True).values
@@ -251,9 +250,19 @@ class Ladder:
         short[who, which] = (self.tau - seen.probability).clamp(min=0) + ~seen.valid
         return short.argsort(dim=1, stable=True)[:, :_FINALISTS]
 
-    def _guess_shortage(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) each, at least and at most what is missing to tau; 1 more where the decision is another one."""
-        p, lead = self._guess_probability(x, target)
+    def _guess_followed(self, reach: Reach, target: Tensor, places: Tensor, real: Tensor) -> Tensor:
+        """(2, n, k), what `_guess_probability` says of real rows at places (n, k), as far as people can follow them."""
+
+        def ask(rows: Tensor) -> Tensor:
+            x = self._follow(reach[rows], real[places[rows]])
+            guess = self._guess_probability(x, target[rows].repeat_interleave(places.shape[1]))
+            return torch.stack(guess).view(2, len(rows), -1)
+
+        everybody = torch.arange(len(places))
+        return ask(everybody) if reach.guesses is None else reach.guesses.look(places, ask)
+
+    def _bound_shortage(self, p: Tensor, lead: Tensor) -> tuple[Tensor, Tensor]:
+        """At least and at most what is missing to tau, by guesses; 1 more where the decision is another one."""
         least, most = (self.tau - p - _UNSURE).clamp(min=0), (self.tau - p + _UNSURE).clamp(min=0)
         return least + (lead < -2 * _UNSURE), most + (lead <= 2 * _UNSURE)
 

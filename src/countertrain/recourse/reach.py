@@ -12,6 +12,7 @@ from torch import Tensor
 
 from countertrain.constraints import Constraints
 from countertrain.recourse.attempt import is_everybody
+from countertrain.recourse.guesses import Guesses
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.rules.keeper import RuleKeeper
 from countertrain.tables.scales import FeatureScales
@@ -35,6 +36,8 @@ class Reach:
     led: Tensor | None = None  # (D,) bool: features that follow from others, and are not searched by themselves
     marks: Tensor | None = None
     """(3, n, R) the same of numbers on a grid, once `AnswerGrid.mark` has noted it: own, lowest and highest."""
+    guesses: Guesses | None = None
+    """What is known of real rows as far as these people can follow them, if it is kept."""
 
     @classmethod
     def of(cls, constraints: Constraints, origin: Tensor) -> Self:
@@ -57,23 +60,29 @@ class Reach:
             return self
         own = None if self.own is None else self.own[rows]
         marks = None if self.marks is None else self.marks[:, rows]
-        return replace(self, origin=self.origin[rows], low=self.low[rows], high=self.high[rows], own=own, marks=marks)
+        guesses = None if self.guesses is None else self.guesses[rows]
+        low, high = self.low[rows], self.high[rows]
+        return replace(self, origin=self.origin[rows], low=low, high=high, own=own, marks=marks, guesses=guesses)
 
     def put(self, rows: Tensor, other: "Reach") -> Self:
         """With another reach for some of the people."""
         low, high = self.low.index_copy(0, rows, other.low), self.high.index_copy(0, rows, other.high)
-        return replace(self, low=low, high=high, marks=None)
+        return self._to(low, high)
 
     def pin(self, features: Tensor) -> Self:
         """With some features (n, D) of each person fixed."""
         low, high = (torch.where(features, self.origin, bound) for bound in (self.low, self.high))
-        return replace(self, low=low, high=high, marks=None)
+        return self._to(low, high)
 
     def widen(self, features: Tensor, lower: Tensor, upper: Tensor) -> Self:
         """With the whole domain open to some features (n, D) of each person."""
         low = torch.where(features, torch.minimum(lower, self.origin), self.low)
         high = torch.where(features, torch.maximum(upper, self.origin), self.high)
-        return replace(self, low=low, high=high, marks=None)
+        return self._to(low, high)
+
+    def _to(self, low: Tensor, high: Tensor) -> Self:
+        """With other limits; what was worked out for those before is forgotten."""
+        return replace(self, low=low, high=high, marks=None, guesses=None)
 
     def constraints(self) -> Constraints:
         """The same as constraints of a search that may start anywhere within reach, but for what follows from it."""

@@ -16,6 +16,7 @@ from countertrain.recourse.answer import OptionTable, Recourse
 from countertrain.recourse.attempt import Attempt
 from countertrain.recourse.decider import Decider
 from countertrain.recourse.defaults import N_STEPS, OPTIONS, TAU, TAU_RANGE, TAU_SHARE
+from countertrain.recourse.guesses import Guesses
 from countertrain.recourse.ladder import Ladder
 from countertrain.recourse.options import Options, find_options
 from countertrain.recourse.principal import Grounds
@@ -76,6 +77,8 @@ class Request:
     frame: pd.DataFrame  # (n, C)
     target: Tensor  # (n,) class numbers
     reach: Reach
+    guesses: Guesses | None = None
+    """What a search has found out about real rows for these people, if it is kept for the next one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,13 @@ class RecourseSearch:
         reach = self.find_reach(origin, targets, immutable=immutable, ranges=ranges)
         return Request(frame[list(encoder.schema.names)].reset_index(drop=True), targets, reach)
 
+    def remember(self, request: Request) -> Request:
+        """The same request, for people who are going to be advised again and again with other probabilities tau."""
+        n_real = 0 if self.reference is None else len(self.reference.x)
+        if len(request.frame) * n_real > _BUDGET:
+            return request
+        return replace(request, guesses=Guesses.none(len(request.frame), n_real))
+
     def find_reach(
         self,
         origin: Tensor,
@@ -153,6 +163,11 @@ class RecourseSearch:
         reach = reach.pin(torch.from_numpy(self.decider.encoder.find_unknown(frame)))
         return reach if self.grid.keeper is None else replace(reach, own=self.grid.keeper.read(frame))
 
+    def _join_reach(self, requests: Sequence[Request], frame: pd.DataFrame) -> Reach:
+        """Where the people of all requests, at rows of the frame, may be sent."""
+        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
+        return replace(reach, guesses=requests[0].guesses) if len(requests) == 1 else reach
+
     @torch.no_grad()
     def __call__(
         self,
@@ -175,7 +190,7 @@ class RecourseSearch:
             raise ValueError(", and ".join(said for said, is_wrong in wrong.items() if is_wrong))
         frame = _stack([request.frame for request in requests])
         target = torch.cat([request.target for request in requests])
-        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
+        reach = self._join_reach(requests, frame)
         asked = torch.as_tensor(options)
         if asked.ndim and len(asked) != len(frame):
             raise ValueError(f"options must be one number, or one for each of {len(frame)} rows; got {len(asked)}")
@@ -207,7 +222,7 @@ class RecourseSearch:
     def advise(self, requests: Sequence[Request], tau: float) -> Attempt:
         """What is recommended to people who are refused, encoded, and no more said of it; all are searched together."""
         frame = _stack([request.frame for request in requests])
-        reach = self.keep_unknown(frame, Reach.join([request.reach for request in requests]))
+        reach = self._join_reach(requests, frame)
         return replace(self._ladder, tau=tau).climb(reach, torch.cat([request.target for request in requests]))
 
     def default_tau(self, target: Tensor) -> float:

@@ -90,18 +90,20 @@ def _find_sums(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
         return
     numbers: Floats = known.to_numpy(dtype=np.float64).T  # (C, n)
     few = numbers[:, np.linspace(0, numbers.shape[1] - 1, _SAMPLE).astype(int)]
+    spread = np.ptp(few, axis=1)
+    wholes = [k for k, c in enumerate(numeric) if c.mutability != "none" and len(np.unique(few[k])) >= 5]
     best: dict[str, tuple[float, str]] = {}  # of several that say what a number is, the one that misses it least
     for (i, j), (sign, make) in product(combinations(range(len(numeric)), 2), _MADE.items()):
-        made = make(few[i], few[j])
-        for k, whole in enumerate(numeric):
-            trivial = k in (i, j) or len(np.unique(few[k])) < 5 or min(np.ptp(few[i]), np.ptp(few[j])) == 0
+        if not min(spread[i], spread[j]):
+            continue
+        missing = _miss(few[wholes], make(few[i], few[j]))
+        for k in (k for k, share in zip(wholes, missing, strict=True) if k not in (i, j) and share <= 5 * _ABOUT):
+            whole = numeric[k]
             slack = 1e-6 * np.abs(few[k]).max() if whole.step is None else 0.5001 * whole.step
-            if trivial or whole.mutability == "none" or _miss(few[k], made) > 5 * _ABOUT:
-                continue
             every = make(numbers[i], numbers[j])
             exact = bool((np.abs(numbers[k] - every) <= slack).all())
             if exact or _holds_about(numbers[k], every, (numbers[i], numbers[j])):
-                missed = 0.0 if exact else _miss(numbers[k], every)
+                missed = 0.0 if exact else float(_miss(numbers[k], every))
                 made_of = f"{_quote(numeric[i].name)} {sign} {_quote(numeric[j].name)}"
                 rule = f"{_quote(whole.name)} {'=' if exact else '~'} {made_of}"
                 best[whole.name] = min(best.get(whole.name, (math.inf, "")), (missed, rule))
@@ -111,12 +113,13 @@ def _find_sums(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
 def _holds_about(whole: Floats, made: Floats, parts: Sequence[Floats]) -> bool:
     """Whether numbers (n,) are nearly what others come to, in nearly every row, and neither of these says it alone."""
     near = np.abs(whole - made) <= _NEAR * np.abs(made)
-    return _miss(whole, made) <= _ABOUT and near.mean() >= _MOSTLY and min(_miss(whole, one) for one in parts) > 0.1
+    alone = min(float(_miss(whole, one)) for one in parts)
+    return float(_miss(whole, made)) <= _ABOUT and float(near.mean()) >= _MOSTLY and alone > 0.1
 
 
-def _miss(whole: Floats, made: Floats) -> float:
-    """The share of the variance of numbers (n,) that others leave open."""
-    return float(np.var(whole - made)) / max(float(np.var(whole)), 1e-300)
+def _miss(whole: Floats, made: Floats) -> Floats:
+    """The share of the variance of numbers (..., n) that others (n,) leave open."""
+    return np.asarray(np.var(whole - made, axis=-1) / np.maximum(np.var(whole, axis=-1), 1e-300))
 
 
 def _quote(name: str) -> str:
