@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from countertrain.files import CheckpointError
-from countertrain.runs import measure, registry
+from countertrain.runs import measure, registry, training
 from countertrain.runs.folder import UNFINISHED, is_finished, read_run
 from countertrain.runs.settings import Settings
 from countertrain.runs.training import RunError, train
@@ -376,6 +376,28 @@ def test_a_run_whose_writer_was_killed_while_it_took_its_place_is_found(tmp_path
         shutil.rmtree(tmp_path / "run")
         assert use().id == trained.id
         assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_part_whose_writer_was_killed_while_it_took_its_place_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*args: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "put_in_place", kill)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(small(epochs=1), tmp_path / "run", twin=True)
+    work = tmp_path / "run" / UNFINISHED / "twin"
+    (work / "done").rename(work / f".done.{'a' * 32}")  # whole, but without its last rename
+    moved_away = work / f".done.{'b' * 32}"
+    moved_away.mkdir()
+    (moved_away / ".lock").touch()
+    heard: list[EpochRecord] = []
+    resumed = train(small(epochs=1), tmp_path / "run", twin=True, resume=True, twin_callbacks=[heard.append])
+    assert heard == []
+    assert resumed.twin is not None
+    assert read_run(tmp_path / "run").id == resumed.id
 
 
 def test_the_training_of_the_twin_is_heard_apart(tmp_path: Path) -> None:

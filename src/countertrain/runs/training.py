@@ -187,6 +187,9 @@ def _begin(work: Path, settings: Settings, *, anew: bool) -> None:
 def _train_one(settings: Settings, data: Dataset, work: Path, how: _How) -> Run:
     """One run in its own corner of the work folder; once finished it is kept there, so that it is trained only once."""
     done, checkpoint = work / "done", work / "checkpoint.safetensors"
+    if how.ranks.first:
+        recover_run(done)  # whose writer may have been killed just before its last rename
+    how.ranks.wait()
     if is_finished(done):
         return replace(read_run(done), data=data)
     begun = any(work.glob("checkpoint*.safetensors"))
