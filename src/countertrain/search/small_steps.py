@@ -113,7 +113,9 @@ class _Rows:
             np.empty((size, 1, n), self._x.dtype) for _ in range(5)
         )
         self._change, self._away = np.empty_like(self._x), np.empty_like(self._x)
+        self._ways = torch.from_numpy(self._change), torch.from_numpy(self._away)
         self._flag, self._moving = (np.empty((size, 1, n), bool) for _ in range(2))
+        self._inside = self._groups is None and self._is_inside()
 
     def step(self, k: int) -> None:
         """Step number k of all rows; those that are mature by now stay where they are."""
@@ -128,13 +130,21 @@ class _Rows:
         np.subtract(self._x, self._factual, out=self._change)
         self._keep_near()
         if not isinstance(some.distance, float) or some.distance:
-            grad += np.multiply(np.sign(self._change, out=self._change), some.distance, out=self._change)
+            torch.sign(self._ways[0], out=self._ways[1])  # at a third of what numpy takes
+            grad += np.multiply(self._away, some.distance, out=self._away)
+        np.logical_not(self._mature, out=self._moving)
+        self._n_steps += self._moving
         grad *= self._factor
+        if self._inside and not self._moving.all():
+            grad *= self._moving
         lost = np.isnan(grad)
         if lost.any():
             grad[lost] = 0.0
-        grad += self._x
         self._go(grad)
+
+    def _is_inside(self) -> bool:
+        """Whether all rows are admissible now, so that those which do not move stay what they are."""
+        return self._box is None or bool(((self._box[0] <= self._x) & (self._x <= self._box[1])).all())
 
     def _look(self, logits: Numbers) -> None:
         """Powers of the classes and their sum, the logits of the targets, and which rows are mature."""
@@ -151,10 +161,11 @@ class _Rows:
     def _keep_near(self) -> None:
         """Nascent are the last rows within epsilon of their factuals."""
         np.maximum.reduce(np.abs(self._change, out=self._away), axis=1, keepdims=True, out=self._far)
-        _copy_some(self._x, self._nascent, np.less_equal(self._far, self._epsilon, out=self._flag))
+        self._copy_some(self._x, self._nascent, np.less_equal(self._far, self._epsilon, out=self._flag))
 
-    def _go(self, x: Numbers) -> None:
-        """Move to the admissible rows next to x."""
+    def _go(self, step: Numbers) -> None:
+        """Move by a step, and then to the admissible rows next to where it leads."""
+        x = np.add(self._x, step, out=self._x if self._inside else step)
         if self._box is not None:
             np.minimum(np.maximum(x, self._box[0], out=x), self._box[1], out=x)
         if self._groups is not None:
@@ -162,8 +173,18 @@ class _Rows:
             assert low is not None
             assert high is not None
             x = as_array(self._groups.project_into(torch.from_numpy(x).mT, low, high).mT)
-        _copy_some(x, self._x, np.logical_not(self._mature, out=self._moving))
-        self._n_steps += self._moving
+        if not self._inside:
+            self._copy_some(x, self._x, self._moving)
+
+    def _copy_some(self, source: Numbers, into: Numbers, which: Numbers) -> None:
+        """Copy the rows (P, D, n) that are named (P, 1, n): bits by arithmetic, as numpy's `where` takes ten times as long."""
+        if which.all():
+            into[...] = source
+        elif which.any():
+            bits = f"i{into.itemsize}"
+            theirs, mine, other = source.view(bits), into.view(bits), self._away.view(bits)
+            np.bitwise_and(np.bitwise_xor(theirs, mine, out=other), -which.astype(bits), out=other)
+            np.bitwise_xor(mine, other, out=mine)
 
 
 def _lay_beside(value: float | Tensor) -> Any:
@@ -171,11 +192,3 @@ def _lay_beside(value: float | Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
     return as_array(value.unsqueeze(-2)) if value.ndim else value.item()
-
-
-def _copy_some(source: Numbers, into: Numbers, which: Numbers) -> None:
-    """Copy the rows (P, D, n) that are named (P, 1, n)."""
-    if which.all():
-        into[...] = source
-    elif which.any():
-        np.copyto(into, source, where=which)
