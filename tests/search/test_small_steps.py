@@ -62,6 +62,7 @@ GENERATORS: dict[str, Generator] = {
 LIMITS: dict[str, Constraints | None] = {
     "free": None,
     "a box": Constraints.of(D, mutability={0: "none", 1: "increase"}, lower=-1.0, upper=[2.0, 1.0, 1.0, 1.0, 2.0]),
+    "a box that all are in": Constraints.of(D, mutability={0: "none", 1: "increase"}, lower=-9.0, upper=9.0),
     "levels": Constraints.of(D, mutability={0: "decrease"}, lower=-2.0, upper=2.0, categories=[slice(2, 5)]),
 }
 

@@ -348,3 +348,13 @@ def test_a_task_is_not_given_again_what_it_has() -> None:
     for given in ({"constraints": Constraints.of(3)}, {"seed": 3}, {"epochs": 2}):
         with pytest.raises(TypeError, match=f"^a Task has its own; leave out {next(iter(given))}$"):
             CounterfactualLoss(net, task, n_ce=10, **given)
+
+
+def test_what_a_term_weighs_may_change_between_two_mini_batches() -> None:
+    (x, y), weight = toy_rows(), torch.tensor(1.0, dtype=torch.float64)
+    loss = CounterfactualLoss(mlp(3, 3).double(), (x, y), objective=bl(lambda_clf=weight))
+    told = []
+    for _, values, _ in loss.slopes([(x.unsqueeze(0), y.unsqueeze(0))] * 3):
+        told.append(float(values["loss"]) / float(values["yloss"]))
+        weight += 1
+    assert told == pytest.approx([1.0, 2.0, 3.0])

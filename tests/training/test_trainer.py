@@ -15,8 +15,8 @@ from countertrain.search.generators import eccco
 from countertrain.search.penalties import distance
 from countertrain.search.state import SearchState
 from countertrain.testing import toy_rows
-from countertrain.training.history import EpochRecord
-from countertrain.training.methods import bl, cd, ct
+from countertrain.training.history import BatchRecord, EpochRecord
+from countertrain.training.methods import bl, cd, ct, pgd
 from countertrain.training.sampler import Sampler
 from countertrain.training.trainer import CounterfactualTrainer
 
@@ -277,6 +277,33 @@ def test_parameters_that_no_loss_depends_on_stay_what_they_are() -> None:
     make(objective=bl(), epochs=1, batch_size=10).fit(model, x, (x[:, 0] > 0).long())
     assert torch.equal(model.idle, torch.ones(3))
     assert not torch.equal(model.used.weight, before)
+
+
+METHODS = {
+    "conventional": bl(),
+    "one search an epoch": ct(n_ce=22, generator=eccco(n_steps=15)),
+    "a search for each mini-batch": ct(n_ce=22, generator=eccco(n_steps=15), generate="batch"),
+    "immature ones dropped": ct(n_ce=22, generator=eccco(n_steps=3), immature="drop"),
+    "attacks on the models as they are": pgd(n_steps=3),
+}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_depends_on_whether_somebody_looks_at_every_mini_batch(name: str, shuffle: bool) -> None:
+    def train(on_batch: list[Callable[[BatchRecord], None]]) -> tuple[list[Tensor], list[dict[str, float]]]:
+        models = [mlp(3, 3, seed=seed).double() for seed in range(2)]
+        trainer = CounterfactualTrainer(METHODS[name], epochs=3, batch_size=7, optimizer=fast, shuffle=shuffle, seed=1)
+        history = trainer.fit(models, *toy_rows(), on_batch=on_batch)
+        return [p.detach() for model in models for p in model.parameters()], [r.metrics for r in history.records]
+
+    seen: list[BatchRecord] = []
+    (alone, told), (watched, told_too) = train([]), train([seen.append])
+    assert len(seen) == 3 * 7
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(alone, watched, strict=True))
+    assert not torch.equal(alone[0], mlp(3, 3, seed=0).double().get_parameter("0.weight"))
+    for mine, theirs in zip(told, told_too, strict=True):
+        assert {k: pytest.approx(v, rel=1e-12) for k, v in mine.items()} == theirs
 
 
 def test_terms_of_counterfactuals_are_averaged_over_the_mini_batches_that_had_any() -> None:

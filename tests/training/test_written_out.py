@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -49,16 +50,29 @@ def blocks(size: int, *, some_count: bool) -> Blocks:
 def write_out(
     terms: Terms, population: Population, x: Tensor, y: Tensor, made: Blocks | None = None
 ) -> tuple[TermValues, Sequence[Tensor]]:
-    """What is written out for a mini-batch, after another one in the same memory."""
+    """What is written out for a mini-batch, between two others in the same memory."""
     sums = Sums.of(terms, population)
     assert sums is not None
     others = None if made is None else replace(made, x=made.x + 1, labels={k: 0 * v for k, v in made.labels.items()})
     before = x - 1
-    assert sums.slopes(before, 0 * y, others) is not None
-    found = sums.slopes(x, y, made)
+    found = sums.slopes([(before, 0 * y, others), (x, y, made), (before, 0 * y, others)])
     assert found is not None
+    next(found)
+    values, gradients = next(found)
+    at_once, gradients = dict(values), [gradient.clone() for gradient in gradients]
+    assert [*found]  # the last one's
+    torch.testing.assert_close(dict(values), at_once)
     assert torch.equal(before, x - 1)  # whose memory it is not
-    return found
+    return values, gradients
+
+
+def write_out_one(sums: Sums | None, *batch: Any) -> tuple[TermValues, Sequence[Tensor]]:
+    """What is written out for a mini-batch alone."""
+    assert sums is not None
+    found = sums.slopes([batch])
+    assert found is not None
+    (one,) = found
+    return one
 
 
 @pytest.fixture(autouse=True, params=["few rows", "many rows"])
@@ -119,9 +133,7 @@ def test_what_is_trained_may_change_between_mini_batches() -> None:
     for trained in (False, True):
         first.requires_grad_(trained)
         first.data = first.data + 1  # and lie elsewhere
-        assert sums is not None
-        found = sums.slopes(x, y, None)
-        assert found is not None
+        found = write_out_one(sums, x, y, None)
         total, _ = add_up({"yloss": (1.0, yloss)}, population, x, y)
         torch.testing.assert_close(
             list(found[1]), list(torch.autograd.grad(total.sum(), population.trainable())), rtol=1e-10, atol=1e-12
@@ -133,9 +145,9 @@ def test_under_autocast_nothing_is_written_out_though_it_was_before() -> None:
     sums, x = Sums.of({"yloss": (1.0, yloss)}, population), draw(1, B, D).float()
     y = torch.arange(B).remainder(K).unsqueeze(0)
     assert sums is not None
-    assert sums.slopes(x, y, None) is not None
+    assert sums.slopes([(x, y, None)]) is not None
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert sums.slopes(x, y, None) is None
+        assert sums.slopes([(x, y, None)]) is None
 
 
 @pytest.mark.parametrize("weight", [0.5, torch.tensor(0.5, dtype=torch.float64)])
@@ -146,17 +158,42 @@ def test_which_rows_count_and_what_a_term_weighs_may_change_between_mini_batches
     terms: Terms = {"yloss": (1.0, yloss), "div": (weight, div)}
     x, y, some = draw(1, B, D), torch.arange(B).remainder(K).unsqueeze(0), blocks(1, some_count=True)
     sums, every, totals = Sums.of(terms, population), replace(some, counted={}), set()
-    assert sums is not None
     for made in (every, every, some, every):
         if isinstance(weight, Tensor):
             weight.add_(1)
-        found = sums.slopes(x, y, made)
+        found = write_out_one(sums, x, y, made)
         total, by_name = add_up(terms, population, x, y, made)
-        assert found is not None
         torch.testing.assert_close(found[0], {"loss": total, **by_name})
         torch.testing.assert_close(list(found[1]), list(torch.autograd.grad(total.sum(), population.trainable())))
         totals.add(found[0]["loss"].item())
     assert len(totals) == (4 if isinstance(weight, Tensor) else 2)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_mini_batches_that_are_laid_out_together_are_each_learnt_from_as_alone(name: str) -> None:
+    """Sizes change, blocks come and go, some rows count, and the weights move in between."""
+    terms, population = TERMS[name], Population([NETWORKS["mlp"](seed) for seed in range(2)])
+    y = torch.arange(B).remainder(K).expand(2, -1)
+    every, some = (blocks(2, some_count=count) for count in (False, True))
+    others = replace(some, counted={k: ~v for k, v in some.counted.items()}, taught={"x_ce": draw(2, M, K).sigmoid()})
+    batches = [(draw(2, B, D) + i, y, made) for i, made in enumerate((every, every, None, some, others))]
+    batches += [(x[:, :4], y[:, 1:5], made) for x, y, made in batches[1:4]]
+    told, expected, sums = [], [], Sums.of(terms, population)
+    assert sums is not None
+    found = sums.slopes(batches)
+    assert found is not None
+    for (values, gradients), batch in zip(found, batches, strict=True):
+        total, by_name = add_up(terms, population, *batch)
+        by_autograd = torch.autograd.grad(total.sum(), population.trainable(), allow_unused=True)
+        torch.testing.assert_close(list(gradients), list(by_autograd), rtol=1e-10, atol=1e-12)
+        told.append(values)
+        expected.append({"loss": total, **by_name})
+        with torch.no_grad():
+            for parameter, gradient in zip(population.trainable(), gradients, strict=True):
+                parameter -= 0.1 * gradient
+    for values, theirs in zip(told, expected, strict=True):
+        torch.testing.assert_close(dict(values), theirs)
+    assert len({float(values["loss"][0]) for values in told}) == len(batches)
 
 
 def test_rows_that_do_not_count_have_no_slope() -> None:

@@ -125,40 +125,53 @@ class ChainTrace:
             self._stations.append(self._build(layer, parameters, size))
         first = next((i for i, station in enumerate(self._stations) if station.learns), len(self._stations))
         self._learning = self._stations[first:][::-1]  # before these, nothing is learnt
+        self._trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+        self._slopes: list[Tensor] = []
         self._x: Tensor | None = None
         self._last: Numbers = None
-        self._slopes: dict[str, Tensor] = {}
         self.look(x)
 
     def look(self, x: Tensor) -> Self:
         """The same pass over other rows, as many as before."""
         if x is not self._x:
-            self._x, self._first_given = x, self._take(x.transpose(-1, -2))  # (P, D, n)
-        h = self._first_given
+            self._x, self._first_given = x, self.take(x.transpose(-1, -2))  # (P, D, n)
+        self.run(self._first_given)
+        return self
+
+    def run(self, h: Numbers) -> Numbers:
+        """The logits (P, K, n) of rows that lie as `take` gives them, (P, D, n)."""
         for station in self._stations:
             h = station.run(h)
         if h is not self._last:
-            self._last, self.rows_last = h, self._give(h)  # (P, K, n)
-        return self
+            self._last, self.rows_last = h, self._give(h)
+        return h
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
         """The derivative by the rows, (P, n, D)."""
-        g = self._take(by_logits)  # (P, out, n)
+        return self._give(self.pull_back(self.take(by_logits))).transpose(-1, -2)
+
+    def pull_back(self, g: Numbers) -> Numbers:
+        """The derivative by the rows, (P, D, n), of what has the derivative g (P, K, n) by the logits."""
         for station in reversed(self._stations):
             g = station.pull_back(g)
-        return self._give(g).transpose(-1, -2)
+        return g
 
-    def by_parameters(self, by_logits: Tensor) -> dict[str, Tensor]:
-        """The derivatives by all trainable parameters, by name, each in the shape of its parameter."""
-        g = self._take(by_logits)  # (P, out, n)
+    def learn(self, g: Numbers) -> Sequence[Tensor]:
+        """The derivatives by all trainable parameters, in their order and shapes, always in the same memory."""
+        last = self._learning[-1] if self._learning else None
         for station in self._learning:
             if station.learns:
                 station.learn(g)
-            if station is not self._learning[-1]:
+            if station is not last:
                 g = station.pull_back(g)
-        if not self._slopes:  # which stay where they are
-            self._slopes = {name: slope for station in self._learning for name, slope in station.slopes.items()}
+        if not self._slopes:
+            known = {name: slope for station in self._learning for name, slope in station.slopes.items()}
+            self._slopes = [known[name] for name in self._trained]
         return self._slopes
+
+    def by_parameters(self, by_logits: Tensor) -> dict[str, Tensor]:
+        """The same by name, of what has the derivative `by_logits` (P, K, n) by the logits."""
+        return dict(zip(self._trained, self.learn(self.take(by_logits)), strict=True))
 
     def _build(self, layer: Link, parameters: Mapping[str, Tensor], size: int) -> "_Station":
         """The place at which a layer of the chain works, behind those that are there already."""
@@ -166,9 +179,10 @@ class ChainTrace:
             return _Linear(layer, parameters, size, small=self._small)
         if type(layer) is nn.ReLU and self._stations and isinstance(self._stations[-1], _Linear):
             return _SmallRectifier() if self._small else _Rectifier()
-        return _Layer(layer, self._take, self._give)
+        return _Layer(layer, self.take, self._give)
 
-    def _take(self, x: Tensor) -> Numbers:
+    def take(self, x: Tensor) -> Numbers:
+        """Numbers as the layers work on them, where they lie."""
         return as_array(x) if self._small else x
 
     def _give(self, x: Numbers) -> Tensor:
@@ -249,8 +263,14 @@ class _Rectifier:
 class _SmallRectifier(_Rectifier):
     """The same in numpy."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._zeros: Numbers = None
+
     def run(self, h: Numbers) -> Numbers:
-        self._out = np.maximum(h, 0.0, out=h)
+        if self._zeros is None:  # a row of zeros, as with a number alone numpy takes three times as long
+            self._zeros = np.zeros_like(h[:, :1])
+        self._out = np.maximum(h, self._zeros, out=h)
         return self._out
 
     def pull_back(self, g: Numbers) -> Numbers:

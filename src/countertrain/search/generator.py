@@ -199,7 +199,10 @@ class Generator:
         """All steps of a pool; rows that mature stay where they are, and leave it once they are many."""
         if not pool.target.numel():
             return pool
-        advance = self._choose_steps(population, constraints, pool)
+        small = None if self.compiled else SmallSteps.of(self, population, constraints, pool)
+        if small is not None:
+            return small()
+        advance = self._choose_steps(population, constraints)
         everyone, where = pool, None  # `where`: the places of the pool's rows among all, once it has shrunk
         for first, n in _blocks(self.n_steps):
             pool = advance(pool, first, n)
@@ -220,16 +223,13 @@ class Generator:
         pool = replace(pool, mature=mature, nascent=choose(near, pool.x, pool.nascent))
         return pool.put_into(everyone, where)
 
-    def _choose_steps(
-        self, population: Models, constraints: Constraints | None, pool: Pool
-    ) -> Callable[[Pool, int, int], Pool]:
-        """How steps first, first + 1, ..., n of them, are made: compiled, in numpy, or as torch does it."""
+    def _choose_steps(self, population: Models, constraints: Constraints | None) -> Callable[[Pool, int, int], Pool]:
+        """How steps first, first + 1, ..., n of them, are made by torch: compiled or not."""
         see, _ = Tracer(population), self._short_cuts
         if self.compiled:
             fast = compiled(Generator._advance)
             return lambda pool, first, n: fast(self, see, pool, constraints, torch.tensor(float(first)), n)
-        small = SmallSteps.of(self, population, constraints, pool)
-        return small or (lambda pool, first, n: self._advance(see, pool, constraints, first, n))
+        return lambda pool, first, n: self._advance(see, pool, constraints, first, n)
 
     def _advance(self, see: Tracer, pool: Pool, constraints: Constraints | None, first: int, n: int) -> Pool:
         """Steps first, first + 1, ..., n of them; whatever needs a look from outside comes between two calls."""

@@ -186,6 +186,11 @@ class _CounterfactualSession(Session):
         self._lesson = None if method.teacher is None else _begin_lesson(method, task)
         self._log: list[dict[str, Tensor]] = []
 
+    @property
+    def ahead(self) -> bool:
+        """Where one search serves the whole epoch."""
+        return self._method.generate == "sweep"
+
     def before_epoch(self, model: Models, epoch: int, n_batches: int) -> None:
         """Search once for the whole epoch; or say how many to search for each mini-batch."""
         self._log = []

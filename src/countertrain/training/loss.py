@@ -1,7 +1,7 @@
 """A training method as a loss: called on the mini-batches of anybody's loop, and of the trainer's."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,14 +12,20 @@ from countertrain.constraints import Constraints
 from countertrain.models.kernels import compiled as compile_function
 from countertrain.models.population import Models, as_population
 from countertrain.training import method as the_method
+from countertrain.training.batches import Rows, gather
 from countertrain.training.checks import check_classes, check_dtype, check_rows, gather_rows
-from countertrain.training.method import Method, Task
+from countertrain.training.method import Blocks, Method, Task
 from countertrain.training.methods import ct
 from countertrain.training.ranks import ALONE, Ranks
 from countertrain.training.sampler import Sampler
 from countertrain.training.sums import Sums
 
 __all__ = ["CounterfactualLoss", "make_task"]
+
+Values = Mapping[str, Tensor]
+Gradients = Sequence[Tensor | None]
+
+_AHEAD = 2**20  # numbers of rows that are laid out together: an epoch of a small table, a part of a large one
 
 
 def make_task(
@@ -126,17 +132,25 @@ class CounterfactualLoss:
         self.session.before_epoch(self.model, self.epoch, n_batches)
         self.epoch += 1
 
-    def slopes(self, x: Tensor, y: Tensor) -> tuple[Mapping[str, Tensor], Sequence[Tensor | None]]:
-        """Total and terms (P,) by name, and the derivatives by the trainable parameters, for rows (P, b, *shape).
+    def slopes(self, mini_batches: Iterable[Rows], *, ahead: bool = True) -> Iterator[tuple[Rows, Values, Gradients]]:
+        """Each mini-batch of rows (P, b, *shape) and classes (P, b) in turn, total and terms (P,) by name, derivatives.
 
-        The derivatives are good until the next call.
+        The derivatives are by the trainable parameters as they are at its turn, and good until the next one. `ahead`
+        lets as many mini-batches be read and laid out together as the method allows.
         """
+        sums = None if self.task.compiled else self._sums
+        ahead = ahead and sums is not None and sums.ahead and self.session.ahead
+        for some in gather(mini_batches, _AHEAD if ahead else 1):
+            batches = [(x, y, self.session.rows(self.model, x, y)) for x, y in some]
+            known = None if sums is None else sums.slopes(batches)
+            found = (self._differentiate(*batch) for batch in batches) if known is None else known
+            for rows, (values, gradients) in zip(some, found, strict=True):
+                yield rows, values, gradients
+
+    def _differentiate(self, x: Tensor, y: Tensor, blocks: Blocks | None) -> tuple[Values, Gradients]:
+        """Total and terms of a mini-batch, and the derivatives by the trainable parameters, by autograd."""
         if torch.is_autocast_enabled(x.device.type):
             torch.clear_autocast_cache()
-        blocks = self.session.rows(self.model, x, y)
-        known = None if self._sums is None or self.task.compiled else self._sums.slopes(x, y, blocks)
-        if known is not None:
-            return known
         measure = compile_function(the_method.slopes) if self.task.compiled else the_method.slopes
         return measure(self.objective.terms, self.model, x, y, blocks)
 

@@ -202,6 +202,14 @@ class Task:
 class Session:
     """A method at work on one task. This one makes no rows; a method with rows of its own derives from it."""
 
+    @property
+    def ahead(self) -> bool:
+        """Whether all rows of an epoch may be asked for before its first step, because no step changes them.
+
+        A method that makes `rows`, or does something `after_step`, must say so itself.
+        """
+        return all(getattr(type(self), name) is getattr(Session, name) for name in ("rows", "after_step"))
+
     def before_epoch(self, model: Models, epoch: int, n_batches: int) -> None:
         """Called before the first of so many mini-batches of epoch 0, 1, ..."""
 

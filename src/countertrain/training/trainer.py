@@ -19,7 +19,7 @@ from countertrain.models.population import Models, NotStackableError, Population
 from countertrain.models.steps import fused_adam, set_gradients, take_step
 from countertrain.search.losses import cross_entropy, predict
 from countertrain.training.averages import Averages
-from countertrain.training.batches import Batches
+from countertrain.training.batches import Batches, Rows
 from countertrain.training.checks import check_classes, check_dtype, check_rows, gather_rows
 from countertrain.training.history import BatchRecord, EpochRecord, History
 from countertrain.training.loss import CounterfactualLoss, make_task
@@ -37,7 +37,6 @@ Callback = Callable[[EpochRecord], bool | None]
 BatchCallback = Callable[[BatchRecord], None]
 """Called after each mini-batch."""
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
-Rows = tuple[Tensor, Tensor]
 
 _ELEMENTWISE_OPTIMIZERS = (
     "SGD",
@@ -235,8 +234,8 @@ class CounterfactualTrainer:
         mini_batches = given.batches.epoch(loss.sampler)
         loss.begin_epoch(n_batches)  # lines 2-6: factuals, targets, counterfactuals, neighbours
         curves: list[Mapping[str, Tensor]] = []
-        for x, y in mini_batches:  # line 7
-            values, gradients = loss.slopes(x, y)  # lines 8-9: yloss + div + advloss + ridge
+        # lines 7-9: yloss + div + advloss + ridge of each mini-batch, by the weights as they are then
+        for (x, y), values, gradients in loss.slopes(mini_batches, ahead=not given.on_batch):
             curves.append(values)
             if self.on_nonfinite == "skip" and not torch.isfinite(values["loss"]).all():
                 continue
