@@ -14,7 +14,7 @@ from countertrain.recourse.search import RecourseSearch, explain
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import Ranks, Standard
-from countertrain.tables.schema import Schema
+from countertrain.tables.schema import Numeric, Schema
 from people import violations
 from worlds import World, find_breaches, make_rows, make_schema, worlds
 
@@ -132,3 +132,20 @@ def test_counterfactuals_of_training_keep_rules_and_what_cannot_change(world: Wo
         people = rows.iloc[:20].reset_index(drop=True)
         for part in mended:
             assert find_breaches(world, people, encoder.decode(part.numpy(), people)) == []
+
+
+def test_in_training_too_a_person_between_the_steps_of_a_column_has_the_number_that_rules_are_asked_of() -> None:
+    columns = (Numeric(name="grown", integer=True), Numeric(name="earned", step=10, lower=0, upper=1_000))
+    schema = Schema(columns=columns, rules=("grown < 18 => earned <= 250",))
+    grown, earned = np.arange(14, 44).repeat(2), np.arange(60) * 13 % 900
+    rows = pd.DataFrame({"grown": grown, "earned": np.where(grown < 18, 100, earned)})
+    rows.loc[40] = [34, 251]  # which the nearest step would let be as young as anybody
+    data = Dataset.of(rows, np.arange(60) % 2, schema=schema)
+    limits = data.constraints(n_sigma=None, categories=True)
+    origin = torch.from_numpy(data.encoder.encode(rows.loc[[40, 40]])).float()
+    young = rows.loc[[40, 40]].assign(grown=15)
+    young.iloc[1, 1] = 240  # who goes to another number may
+    mended = limits.mend(torch.from_numpy(data.encoder.encode(young)).float(), origin)
+    told = data.encoder.decode(mended.numpy(), young)
+    assert told["grown"].tolist()[1] == 15
+    assert not ((told["grown"] < 18) & (told["earned"] > 250)).any()
