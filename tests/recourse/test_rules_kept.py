@@ -1,6 +1,7 @@
 """No told row, and no counterfactual of training, breaks a rule between columns, whatever schema, rows and model."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -149,3 +150,19 @@ def test_in_training_too_a_person_between_the_steps_of_a_column_has_the_number_t
     told = data.encoder.decode(mended.numpy(), young)
     assert told["grown"].tolist()[1] == 15
     assert not ((told["grown"] < 18) & (told["earned"] > 250)).any()
+
+
+def test_what_comes_to_the_number_that_somebody_has_is_that_number_to_the_last_bit() -> None:
+    steps = {"hours": 1, "pay": 0.1, "total": 0.01}
+    columns = tuple(Numeric(name=name, step=step, lower=0, upper=20) for name, step in steps.items())
+    schema = Schema(columns=columns, rules=("total = hours / pay",))
+    own = np.round(4 / 7 / 0.01) * 0.01
+    assert own != 0.57
+    rows = pd.DataFrame({"hours": [4.0, 8.0], "pay": [7.0, 9.0], "total": [own, 0.89]})
+    encoder = Encoder.fit(schema, rows, fit_scale=Standard.fit)
+    search = RecourseSearch.of(Decider(encoder, ("no", "yes"), (mlp(3, 2, hidden=[2], seed=0).eval(),)))
+    reach = search.keep_unknown(rows, search.request(rows, "yes").reach)
+    twice = torch.from_numpy(encoder.encode(rows.assign(hours=[8.0, 8.0], pay=[14.0, 8.0])))
+    low, high = torch.full_like(reach.low, -1e9), torch.full_like(reach.high, 1e9)
+    told = search.grid.decode(encoder, search.grid.snap(twice, replace(reach, low=low, high=high)), rows)
+    assert told["total"].tolist() == [own, 1.0]
