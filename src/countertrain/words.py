@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 __all__ = [
-    "explain_mistakes", "first_mistake", "list_names", "list_phrases", "plain", "read_sign", "refuse_attribute",
-    "say_mistake", "suggest",
+    "explain_mistakes", "first_mistake", "join_phrases", "list_names", "list_phrases", "plain", "read_sign",
+    "refuse_attribute", "say_mistake", "suggest",
 ]  # fmt: skip
 
 Mistake = Mapping[str, Any]
@@ -64,6 +64,11 @@ def list_phrases(phrases: Sequence[str], most: int) -> str:
     """`a, b and 3 more`."""
     more = f" and {len(phrases) - most} more" if len(phrases) > most else ""
     return (", ".join(phrases[:most]) or "none") + more
+
+
+def join_phrases(phrases: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([*([", ".join(phrases[:-1])] if phrases[1:] else []), *phrases[-1:]])
 
 
 def first_mistake(mistakes: Iterable[Mistake]) -> Mistake:

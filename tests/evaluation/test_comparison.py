@@ -114,3 +114,14 @@ def test_different_numbers_of_models_are_refused() -> None:
     with pytest.raises(ValueError) as error:
         compare(records({0: [1.0], 1: [1.0]}), records({0: [1.0]}), ["ip"])
     assert str(error.value) == "compare needs as many treated as baseline models; got 2 and 1"
+
+
+def test_a_reduction_that_is_smaller_than_its_spread_over_seeds_has_no_star() -> None:
+    theirs = {0: [3.0, 3.1, 3.2] * 7, 1: [3.0, 3.1, 3.2] * 7}
+    (split,) = compare(records({0: [1.0, 1.1, 1.2] * 7, 1: [3.5, 3.6, 3.7] * 7}), records(theirs), ["ip"])
+    assert split.interval[1] < 0
+    assert 0 < split.percent < split.seed_sd
+    assert not split.significant
+    (alike,) = compare(records({0: [1.0, 1.1, 1.2] * 7, 1: [1.2, 1.3, 1.4] * 7}), records(theirs), ["ip"])
+    assert alike.seed_sd < alike.percent
+    assert alike.significant

@@ -235,3 +235,36 @@ def test_a_letter_is_printed_as_pdf(found: Recourse, tmp_path: Path) -> None:
     (path,) = found[row : row + 1].letters(tmp_path, formats=["pdf"])
     assert path.read_bytes().startswith(b"%PDF")
     assert {one.suffix for one in tmp_path.iterdir()} == {".pdf", ".json"}
+
+
+def test_a_label_that_is_no_word_for_a_decision_is_not_told_as_one(found: Recourse, tmp_path: Path) -> None:
+    named = Owner.read({"decisions": {"1": "a loan"}}, SCHEMA, ("0", "1"))
+    assert [named.name_decision(label, "1") for label in ("0", "1")] == ["not accepted", "a loan"]
+    plain = Owner.read(None, SCHEMA, ("default", "repaid", "Rejected", "not approved"))
+    told = [plain.name_decision(label, "repaid") for label in ("default", "repaid", "Rejected", "not approved")]
+    assert told == ["not accepted", "accepted", "Rejected", "not approved"]
+    assert Owner.read(None, SCHEMA, (0, 1)).name_decision(0, 1) == "not accepted"
+
+
+def test_a_letter_says_why_the_first_option_comes_before_a_cheaper_one(tmp_path: Path) -> None:
+    found = classifier().explain(people(60, seed=1), target="granted", options=6, tau=0.8)
+    found.letters(tmp_path, formats=["text", "html"], now=NOW)
+    with_reason = [row for row in refused(found) if found[row].preferred]
+    assert 0 < len(with_reason) < len(refused(found))
+    for row in refused(found):
+        for suffix in ("txt", "html"):
+            text = (tmp_path / f"letter-{row:04d}.{suffix}").read_text()
+            assert (" for less; this one is " in text) == (row in with_reason)
+
+
+def test_a_level_that_the_model_does_not_know_is_told_with_what_it_was_counted_as(tmp_path: Path) -> None:
+    odd = people(12, seed=5).assign(degree="Z")
+    with pytest.warns(UserWarning, match="not among its levels"):
+        found = classifier().explain(odd, target="granted")
+    found.letters(tmp_path, formats="text", now=NOW)
+    for row in refused(found):
+        record = json.loads((tmp_path / f"letter-{row:04d}.json").read_text())
+        counted = record["counted_as"]["degree"]
+        said = f"degree: Z (not known to the model, and counted as {counted})"
+        assert said in (tmp_path / f"letter-{row:04d}.txt").read_text()
+        assert (record["input"]["degree"], list(record["counted_as"])) == ("Z", ["degree"])

@@ -265,10 +265,59 @@ def test_no_option_costs_many_times_what_is_recommended(found: Recourse, monkeyp
     assert dearest(classifier().explain(ROWS, options=6)) > 3
 
 
-def test_who_asks_for_more_is_recommended_the_same(clf: CounterfactualClassifier, found: Recourse) -> None:
+def measure(options: pd.DataFrame, tau: Any) -> NDArray[np.float64]:
+    """What less of is better, of each option: cost, what is missing to tau, how far real people are."""
+    missing = (tau - options["probability"]).clip(lower=0)
+    return np.stack([options["cost"], missing, options["plausibility_distance"]], axis=1)
+
+
+def test_who_asks_for_more_is_recommended_the_same_or_what_is_better_and_in_nothing_worse(
+    clf: CounterfactualClassifier, found: Recourse
+) -> None:
     one, three = clf.explain(ROWS).to_frame(), found.to_frame()
     first = three[three["option"] == 1].reset_index(drop=True)
-    pd.testing.assert_frame_equal(one.drop(columns="reason"), first.drop(columns="reason"), atol=1e-5)
+    other = ((one["cost"] - first["cost"]).abs() > 1e-4) | ((one["probability"] - first["probability"]).abs() > 1e-4)
+    assert 0 < other.sum() < 6
+    same, alike = (frame[~other].drop(columns="reason") for frame in (one, first))
+    pd.testing.assert_frame_equal(same, alike, atol=1e-5)
+    search = RecourseSearch.of(clf.decider)
+    tau = one[other]["target"].map(
+        {label: search.default_tau(torch.tensor([k])) for k, label in enumerate(clf.classes_)}
+    )
+    gain = measure(one[other], tau) - measure(first[other], tau)
+    assert (gain > -1e-5).all()
+    assert (gain > 1e-3).any(1).all()
+
+
+def test_nothing_that_is_shown_is_better_than_what_is_recommended_and_in_nothing_worse(
+    clf: CounterfactualClassifier,
+) -> None:
+    options, cheaper = clf.explain(ROWS, tau=0.8, options=6).to_frame(), 0
+    for _, shown in options[options["valid"]].groupby("row"):
+        worse = measure(shown, 0.8) - measure(shown[:1], 0.8)
+        assert not ((worse <= 1e-5).all(1) & (worse < -1e-5).any(1)).any()
+        cheaper += int((worse[:, 0] < 0).any())
+    assert cheaper > 5
+
+
+def test_where_another_option_costs_less_the_answer_says_why_the_first_one_comes_first(
+    clf: CounterfactualClassifier,
+) -> None:
+    said = [(one, one.preferred) for one in clf.explain(ROWS, tau=0.8, options=6)]
+    for one, why in said:
+        first, *others = one.options
+        less = [i for i, other in enumerate(others, 2) if other.valid and round(other.cost, 2) < round(first.cost, 2)]
+        assert (why is not None) == bool(less)
+        if why is not None:
+            assert why in one.summary()
+            assert why in one._repr_html_().replace("&#x27;", "'")
+            assert one.to_dict()["preferred"] == why
+            assert all(str(i) in why.split(";")[0] for i in less)
+            told = [other.plausibility_distance for other in others if other.cost < first.cost and other.valid]
+            assert ("more like real people with" in why) == any(
+                away > first.plausibility_distance for away in told if away is not None
+            )
+    assert {why is None for _, why in said} == {True, False}
 
 
 def test_sparse_undoes_changes_that_are_not_needed(clf: CounterfactualClassifier) -> None:

@@ -1,6 +1,7 @@
 """No told row, and no counterfactual of training, breaks a rule between columns, whatever schema, rows and model."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from countertrain.recourse.search import RecourseSearch, explain
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import Ranks, Standard
-from countertrain.tables.schema import Schema
+from countertrain.tables.schema import Numeric, Schema
 from people import violations
 from worlds import World, find_breaches, make_rows, make_schema, worlds
 
@@ -132,3 +133,36 @@ def test_counterfactuals_of_training_keep_rules_and_what_cannot_change(world: Wo
         people = rows.iloc[:20].reset_index(drop=True)
         for part in mended:
             assert find_breaches(world, people, encoder.decode(part.numpy(), people)) == []
+
+
+def test_in_training_too_a_person_between_the_steps_of_a_column_has_the_number_that_rules_are_asked_of() -> None:
+    columns = (Numeric(name="grown", integer=True), Numeric(name="earned", step=10, lower=0, upper=1_000))
+    schema = Schema(columns=columns, rules=("grown < 18 => earned <= 250",))
+    grown, earned = np.arange(14, 44).repeat(2), np.arange(60) * 13 % 900
+    rows = pd.DataFrame({"grown": grown, "earned": np.where(grown < 18, 100, earned)})
+    rows.loc[40] = [34, 251]  # which the nearest step would let be as young as anybody
+    data = Dataset.of(rows, np.arange(60) % 2, schema=schema)
+    limits = data.constraints(n_sigma=None, categories=True)
+    origin = torch.from_numpy(data.encoder.encode(rows.loc[[40, 40]])).float()
+    young = rows.loc[[40, 40]].assign(grown=15)
+    young.iloc[1, 1] = 240  # who goes to another number may
+    mended = limits.mend(torch.from_numpy(data.encoder.encode(young)).float(), origin)
+    told = data.encoder.decode(mended.numpy(), young)
+    assert told["grown"].tolist()[1] == 15
+    assert not ((told["grown"] < 18) & (told["earned"] > 250)).any()
+
+
+def test_what_comes_to_the_number_that_somebody_has_is_that_number_to_the_last_bit() -> None:
+    steps = {"hours": 1, "pay": 0.1, "total": 0.01}
+    columns = tuple(Numeric(name=name, step=step, lower=0, upper=20) for name, step in steps.items())
+    schema = Schema(columns=columns, rules=("total = hours / pay",))
+    own = np.round(4 / 7 / 0.01) * 0.01
+    assert own != 0.57
+    rows = pd.DataFrame({"hours": [4.0, 8.0], "pay": [7.0, 9.0], "total": [own, 0.89]})
+    encoder = Encoder.fit(schema, rows, fit_scale=Standard.fit)
+    search = RecourseSearch.of(Decider(encoder, ("no", "yes"), (mlp(3, 2, hidden=[2], seed=0).eval(),)))
+    reach = search.keep_unknown(rows, search.request(rows, "yes").reach)
+    twice = torch.from_numpy(encoder.encode(rows.assign(hours=[8.0, 8.0], pay=[14.0, 8.0])))
+    low, high = torch.full_like(reach.low, -1e9), torch.full_like(reach.high, 1e9)
+    told = search.grid.decode(encoder, search.grid.snap(twice, replace(reach, low=low, high=high)), rows)
+    assert told["total"].tolist() == [own, 1.0]

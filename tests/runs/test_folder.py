@@ -220,7 +220,8 @@ def test_a_file_that_is_truncated_changed_or_missing_is_named(folder: Path, name
 
 
 def test_a_foreign_folder_is_refused(folder: Path) -> None:
-    assert "there is no folder" in refused(folder / "nowhere")
+    assert refused(folder / "nowhere").endswith("nowhere; give the folder of a trained model")
+    assert refused(folder.parent / f"{folder.name}s").endswith(f"s; did you mean {folder}?")
     assert "there is no folder" in refused(folder / "about.json")
     assert "holds no trained model: it has no checksums.json" in refused(folder.parent)
     checksums = json.loads((folder / "checksums.json").read_text())

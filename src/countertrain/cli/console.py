@@ -148,7 +148,7 @@ def print_reductions(reductions: Sequence["Reduction"]) -> None:
     from countertrain.evaluation.comparison import ENOUGH_ROUNDS
 
     n_rounds = min((r.n_rounds for r in reductions), default=0)
-    star = "*: the 99 % interval over those rounds excludes 0; it says nothing of other seeds."
+    star = "*: the 99 % interval over those rounds excludes 0, and the reduction is larger than its spread over seeds."
     if n_rounds < ENOUGH_ROUNDS:
         star = f"No * is given for fewer than {ENOUGH_ROUNDS} rounds; there are {n_rounds}."
     console.print(_reduction_table(reductions))
@@ -165,8 +165,8 @@ def _reduction_table(reductions: Sequence["Reduction"]) -> Table:
     from countertrain.evaluation.metrics import known
 
     table = Table(title="Reduction against the baseline", title_justify="left")
-    for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", "excludes 0"):
-        table.add_column(heading, justify="left" if heading in ("metric", "excludes 0") else "right")
+    for heading in ("metric", "reduction", "± seeds", "± rounds", "CT", "BL", "clear"):
+        table.add_column(heading, justify="left" if heading in ("metric", "clear") else "right")
     for r in reductions:
         seeds = "one seed only" if r.seed_sd != r.seed_sd else f"{r.seed_sd:.1f}"
         star = "*" if r.significant else ""

@@ -9,6 +9,7 @@ from countertrain.cli import options
 from countertrain.cli.app import app
 from countertrain.cli.options import find_codes, find_columns, split_names
 from countertrain.recourse.defaults import OPTIONS
+from countertrain.words import list_names
 
 __all__: list[str] = []
 
@@ -43,6 +44,7 @@ def letters(
 ) -> None:
     """Write a letter to each person who does not get the decision wanted, and a record of it as JSON beside it."""
     from countertrain.cli.console import console
+    from countertrain.recourse.letters import Owner
     from countertrain.recourse.search import explain
     from countertrain.runs.folder import read_run
     from countertrain.tables import naming_lines, read_table
@@ -73,3 +75,11 @@ def letters(
         else f"; for {n:,} of {len(found):,} the decision is {decider.target} already: no letter"
     )
     console.print(f"{len(written):,} letters: {out}{kept}", soft_wrap=True, markup=False)
+    spoken = Owner.read(owner, decider.encoder.schema, decider.classes)
+    unnamed = [label for label in decider.classes if not spoken.knows(label)]
+    if unnamed:
+        no_words = "is no word" if len(unnamed) == 1 else "are no words"
+        said = f"{list_names(unnamed)} {no_words} for a decision: letters say 'accepted' or 'not accepted'"
+        console.print(
+            f"{said}; [decisions] in a file given by --owner has your own words", soft_wrap=True, markup=False
+        )

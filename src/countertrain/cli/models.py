@@ -108,7 +108,7 @@ def explain(
     from countertrain.recourse.search import explain
     from countertrain.runs.folder import read_run
     from countertrain.tables import naming_lines, read_table
-    from countertrain.tables.cells import as_declared
+    from countertrain.tables.cells import as_declared, name_row
 
     if out is not None and out.suffix.lower() not in (".csv", ".json"):
         raise ValueError(f"--out writes a CSV or JSON file, whose name ends in .csv or .json; got {out}")
@@ -134,7 +134,8 @@ def explain(
         )
     numbered = [replace(explanation, row=number) for number, explanation in zip(numbers, found, strict=True)]
     why = [] if reasons is None else [*found.reasons(options.find_codes(reasons))]
-    texts = [one.summary().splitlines() for one in numbered[:_SHOWN]]
+    with nullcontext() if rows is None else naming_lines(rows, len(people)):
+        texts = [_tell(one, name_row(people, one.row)).splitlines() for one in numbered[:_SHOWN]]
     for lines, person in zip(texts, why, strict=False):
         lines[1:1] = [f"  {line}" for line in person.list_lines()]
     if texts:
@@ -150,6 +151,12 @@ def explain(
     if out is not None:
         write_text(out, _write_found(found, numbered, why, as_json=out.suffix.lower() == ".json"))
         console.print(f"[dim]{len(found)} people: {out}[/]", soft_wrap=True)
+
+
+def _tell(one: "Explanation", name: str) -> str:
+    """An explanation whose row is also called as it stands in its file, as warnings do."""
+    known = f"row {one.row}"
+    return one.summary() if name == known else one.summary().replace(known, f"{known} ({name})", 1)
 
 
 def _write_found(found: "Recourse", numbered: "list[Explanation]", why: "list[PersonReasons]", *, as_json: bool) -> str:

@@ -37,8 +37,12 @@ class Reduction:
 
     @property
     def significant(self) -> bool:
-        """The paper's star: the interval excludes 0, and comes from enough rounds to be one."""
-        return self.n_rounds >= ENOUGH_ROUNDS and not self.interval[0] <= 0 <= self.interval[1]
+        """The paper's star: the interval excludes 0, and comes from enough rounds to be one.
+
+        None where the reduction is no larger than its spread over seeds.
+        """
+        within_seeds = abs(self.percent) <= self.seed_sd  # never with one seed, whose spread is not a number
+        return self.n_rounds >= ENOUGH_ROUNDS and not within_seeds and not self.interval[0] <= 0 <= self.interval[1]
 
 
 def over_rounds(records: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from countertrain.recourse.codes import Codes, CodeSource
-from countertrain.recourse.explanation import Change, Explanation, Option
+from countertrain.recourse.explanation import Change, Explanation, Option, say_why_first
 from countertrain.recourse.principal import Grounds
 from countertrain.recourse.rendering import as_html
 from countertrain.recourse.why import Reasons, find_reasons
@@ -112,16 +112,18 @@ class Recourse(Sequence[Explanation]):
             raise IndexError(f"row must lie in 0..{len(self) - 1}; got {index}")
         row = index % len(self)
         first, last = np.searchsorted(self.table.row, [row, row + 1])
+        options, target = tuple(self._make_option(i, row) for i in range(first, last)), plain(self.target[row])
         return Explanation(
             row=row,
             factual=self.factuals[row],
             decision=plain(self.decision[row]),
-            target=plain(self.target[row]),
+            target=target,
             probability=float(self.probability[row]),
-            options=tuple(self._make_option(i, row) for i in range(first, last)),
+            options=options,
             note=self.note[row],
-            needed=self.needed.get(plain(self.target[row])),
+            needed=self.needed.get(target),
             existence=self.existence[row],
+            preferred=say_why_first(options, f"real people with {target!r}"),
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -107,9 +107,9 @@ class Codes:
         return replace(self, labels=labels, values=values, decisions=decisions)
 
     def name(self, column: str) -> str:
-        """What a column is called."""
+        """What a column is called: by the owner, or by its own name with spaces."""
         entry = self.entries.get(column)
-        return (entry.label if entry else None) or self.labels.get(column, column)
+        return (entry.label if entry else None) or self.labels.get(column, column.replace("_", " "))
 
     def show(self, column: str, value: Any) -> str:
         """A value of a column as people read it, with its unit, or as the owner calls the level."""

@@ -1,11 +1,13 @@
 """One person's decision and the options for another one, in the person's own units and categories."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from countertrain.recourse.rendering import as_html, as_text, name_places
+from countertrain.words import join_phrases
 
-__all__ = ["FOUND", "NONE", "OPEN", "Change", "Existence", "Explanation", "Option"]
+__all__ = ["FOUND", "NONE", "OPEN", "Change", "Existence", "Explanation", "Option", "say_why_first"]
 
 Existence = Literal["found", "none exists", "not found"]
 FOUND: Existence = "found"
@@ -103,6 +105,8 @@ class Explanation:
     """Whether there is a valid option: "found", "none exists" (proven for this model and all that may change), or "not
     found" within the limits.
     """
+    preferred: str | None = None
+    """Why the first option is the one to recommend, where another one costs less."""
 
     def summary(self) -> str:
         """The decision and its options as text, with lines such as "income 24,000 -> 31,500"."""
@@ -111,6 +115,8 @@ class Explanation:
         for i, option in enumerate(self.options, 1):
             title = f"option {i}" if len(self.options) == 1 else f"option {i}, {option.kind}"
             lines += [f"  {line}" for line in f"{title}: {option.summary(self.target)}".splitlines()]
+            if i == 1 and self.preferred:
+                lines.append(f"    {self.preferred}")
         return "\n".join([*lines, *(f"  {remark}" for remark in (self.verdict, self.note) if remark)])
 
     @property
@@ -124,3 +130,28 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return as_html([self])
+
+
+def say_why_first(options: Sequence[Option], people: str) -> str | None:
+    """Why the first option comes before cheaper ones; `people` are those who have the decision, in words.
+
+    None where no option costs less.
+    """
+    reasons: dict[str, list[int]] = {}
+    for i, one in enumerate(options[1:], 2):
+        first = options[0]
+        if not one.valid or round(one.cost, 2) >= round(first.cost, 2):
+            continue
+        if (one.plausibility_distance or 0.0) > (first.plausibility_distance or 0.0):
+            reasons.setdefault(f"more like {people}", []).append(i)
+        elif one.probability < first.probability:
+            reasons.setdefault("surer", []).append(i)
+    if not reasons:
+        return None
+    said = [one if len(reasons) == 1 else f"{one} than {_number(others)}" for one, others in reasons.items()]
+    less = sorted(i for others in reasons.values() for i in others)
+    return f"{_number(less)} {'ask' if len(less) > 1 else 'asks'} for less; this one is {join_phrases(said)}"
+
+
+def _number(options: Sequence[int]) -> str:
+    return f"option{'s' * (len(options) > 1)} {join_phrases([str(i) for i in options])}"

@@ -83,6 +83,7 @@ def _list_outcomes(explanation: "Explanation") -> list[tuple[str, list[str]]]:
     kinds = [option.kind for option in options] if len(options) > 1 else [""]
     return [
         ("kind", ["", *kinds]),
+        ("why first", ["", explanation.preferred or "", *[""] * (len(options) - 1)]),
         (f"probability of {explanation.target}", [f"{p:.2f}" for p in probabilities]),
         ("decision changes", ["", *("yes" if option.valid else "no" for option in options)]),
         ("cost", ["", *(f"{option.cost:.2f}" for option in options)]),

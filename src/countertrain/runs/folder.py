@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -252,7 +253,9 @@ def _check_files(path: Path) -> dict[str, str]:
     """Refuse a folder unless all files are there, and as they were written; their checksums."""
     recover_run(path)
     if not path.is_dir():
-        raise CheckpointError(f"there is no folder {path}; give the folder of a trained model")
+        near = get_close_matches(path.name, [one.parent.name for one in path.parent.glob(f"*/{_CHECKSUMS}")], n=1)
+        way_out = f"did you mean {path.parent / near[0]}?" if near else "give the folder of a trained model"
+        raise CheckpointError(f"there is no folder {path}; {way_out}")
     if not is_finished(path) or _is_of_old_version(path):
         raise CheckpointError(_say_what_it_is(path))
     checksums = _read(path / _CHECKSUMS, _parse_checksums)

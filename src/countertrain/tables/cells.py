@@ -16,8 +16,8 @@ from countertrain.tables.columns import MISSING, OTHER, Boolean, Categorical, Co
 from countertrain.words import list_names, list_phrases, plain
 
 __all__ = [
-    "UnseenLevelWarning", "are_missing", "as_declared", "bound", "choose_dtype", "codes", "fit", "keep", "name_row",
-    "naming_rows", "numbers", "read_texts", "restore", "store", "to_series",
+    "UnseenLevelWarning", "are_missing", "as_declared", "bound", "choose_dtype", "codes", "count_as", "fit", "keep",
+    "name_row", "naming_rows", "numbers", "read_texts", "restore", "store", "to_series",
 ]  # fmt: skip
 
 _RARE = 1e-3  # of the training rows: a level that fewer have is not advised
@@ -87,6 +87,14 @@ def codes(column: Categorical | Boolean, values: "pd.Series[Any]", *, quiet: boo
             _warn_unseen(column, values[unseen])
         found[unseen] = len(column.labels) - 1 if column.unseen == "other" else fill
     return found
+
+
+def count_as(column: Column, value: Any) -> Any:
+    """The level that a value never seen counts as; None where the value is missing, or one that the column knows."""
+    if not isinstance(column, Categorical) or value in (None, OTHER) or column.unseen in ("refuse", None):
+        return None
+    known = _places(column, pd.Series([value]))[0] >= 0
+    return None if known else OTHER if column.unseen == "other" else column.fill
 
 
 def are_missing(column: Column, values: "pd.Series[Any]") -> NDArray[np.bool_]:

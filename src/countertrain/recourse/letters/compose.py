@@ -8,9 +8,10 @@ from typing import Any
 
 from countertrain.recourse.codes import Codes
 from countertrain.recourse.decider import Decider
-from countertrain.recourse.explanation import Change, Explanation, Option
+from countertrain.recourse.explanation import Change, Explanation, Option, say_why_first
 from countertrain.recourse.letters.owner import Owner
 from countertrain.recourse.why import PersonReasons
+from countertrain.tables.cells import count_as
 from countertrain.tables.schema import Numeric
 
 __all__ = ["RECORD", "Author"]
@@ -33,14 +34,17 @@ class Author:
         """What a template may use, in texts and lists of texts alone."""
         owner, codes = self.owner, self.codes
         fixed = [column.name for column in codes.schema.columns if column.mutability == "none"]
+        options = [option for option in explanation.options if option.valid and option.changes]
+        target = explanation.target
+        wanted = owner.name_decision(target, target)
         return {
             "owner": owner.model_dump(include={"name", "address", "contact", "object", "role", "subject"}),
             "date": owner.write_date(self.now),
             "id": name,
             "model": self.decider.id or "",
-            "decision": owner.name_decision(explanation.decision),
-            "wanted": owner.name_decision(explanation.target),
-            "granted": explanation.decision == explanation.target,
+            "decision": owner.name_decision(explanation.decision, target),
+            "wanted": wanted,
+            "granted": explanation.decision == target,
             "probability": f"{100 * explanation.probability:.0f} %",
             "reasons": [
                 {
@@ -53,9 +57,10 @@ class Author:
                 for one in why.reasons
             ],
             "not_reasons": [codes.name(column) for column in why.not_reasons],
-            "options": [self._describe(option) for option in explanation.options if option.valid and option.changes],
-            "fixed": [f"{codes.name(name)}: {codes.show(name, explanation.factual[name])}" for name in fixed],
-            "details": [f"{codes.name(name)}: {codes.show(name, v)}" for name, v in explanation.factual.items()],
+            "options": [self._describe(option) for option in options],
+            "preferred": say_why_first(options, f"people with the decision “{wanted}”") or "",
+            "fixed": [self._state(name, explanation.factual[name]) for name in fixed],
+            "details": [self._state(name, value) for name, value in explanation.factual.items()],
         }
 
     def record(self, row: int, name: str, explanation: Explanation, why: PersonReasons) -> dict[str, Any]:
@@ -71,6 +76,11 @@ class Author:
             "model": {"id": self.decider.id, **self.decider.about},
             "versions": {"python": platform.python_version(), **{one: version(one) for one in _VERSIONS}},
             "input": told["factual"],
+            "counted_as": {
+                name: taken
+                for name, value in told["factual"].items()
+                if (taken := count_as(self.codes.schema[name], value)) is not None
+            },
             "decision": told["decision"],
             "target": told["target"],
             "probability": told["probability"],
@@ -79,6 +89,12 @@ class Author:
             "responsiveness": why.responsiveness,
             "options": told["options"],
         }
+
+    def _state(self, name: str, value: Any) -> str:
+        """A column of a person, and what the decision took it for where the model does not know the level."""
+        taken = count_as(self.codes.schema[name], value)
+        counted = "" if taken is None else f" (not known to the model, and counted as {self.codes.show(name, taken)})"
+        return f"{self.codes.name(name)}: {self.codes.show(name, value)}{counted}"
 
     def _describe(self, option: Option) -> dict[str, Any]:
         return {"kind": option.kind, "changes": [self._say(change) for change in option.changes]}

@@ -16,6 +16,10 @@ from countertrain.words import explain_mistakes, suggest
 
 __all__ = ["Owner", "OwnerSource"]
 
+_DECISIONS = """accepted admitted agreed approved granted hired declined denied disapproved refused rejected
+    angenommen bewilligt genehmigt zugesagt abgelehnt verweigert accepté accordé approuvé refusé rejeté aceptado
+    aprobado concedido denegado rechazado goedgekeurd toegekend afgewezen geweigerd"""
+
 
 class Owner(BaseModel):
     """What a letter needs to know of whoever sends it; everything may be left out."""
@@ -39,7 +43,9 @@ class Owner(BaseModel):
     values: dict[str, dict[str, str]] = {}
     """What levels of columns are called, by column and level."""
     decisions: dict[str, str] = {}
-    """What decisions are called."""
+    """What decisions are called; left out: as their labels, where these are words for decisions, else "accepted" and
+    "not accepted".
+    """
 
     @classmethod
     def read(cls, source: "OwnerSource", schema: Schema, classes: tuple[Any, ...]) -> Self:
@@ -68,9 +74,18 @@ class Owner(BaseModel):
             raise ValueError(say_all(wrong))
         return owner
 
-    def name_decision(self, label: Any) -> str:
-        """What a decision is called."""
-        return self.decisions.get(str(label), as_text(label))
+    def name_decision(self, label: Any, wanted: Any) -> str:
+        """What a decision is called in a letter to somebody who wants another one, or that one.
+
+        A label such as `default` or `0` says what became of people, and is no answer to an application.
+        """
+        if self.knows(label):
+            return self.decisions.get(str(label), as_text(label))
+        return "accepted" if label == wanted else "not accepted"
+
+    def knows(self, label: Any) -> bool:
+        """Whether there is a word for a decision: the owner's, or its label."""
+        return str(label) in self.decisions or str(label).lower().removeprefix("not ") in _DECISIONS.split()
 
     def write_date(self, day: datetime) -> str:
         """A date as the owner writes it."""

@@ -56,7 +56,8 @@ def write_letters(
         raise ValueError("letters need the model that decided; write them where the recourse was found")
     decider, schema = grounds.decider, grounds.decider.encoder.schema
     writer = Owner.read(owner, schema, decider.classes)
-    codes = Codes.read(reasons, schema).call(writer.labels, writer.values, writer.decisions)
+    decisions = {str(label): writer.name_decision(label, label) for label in decider.classes}
+    codes = Codes.read(reasons, schema).call(writer.labels, writer.values, decisions)
     filled = read_templates(templates)
     rows = [i for i in range(len(recourse)) if everyone or recourse.decision[i] != recourse.target[i]]
     names = _name_letters(rows, ids, len(recourse))

@@ -389,7 +389,8 @@ function makeOptionCard(option, number, answer) {
   const outcome = option.valid ? `${target}, ${sure} sure` : `Closest attempt: ${target} only ${sure}`;
   const facts = [["Cost", option.cost.toFixed(1)], ["How typical", describeTypicality(option.plausibility_percentile, target)]];
   const known = option.changes.length ? facts.filter(([, text]) => text) : [];
-  const kind = answer.options.length > 1 ? [make("p", { class: "kind quiet" }, toSentence(option.kind))] : [];
+  const why = number === 1 && answer.preferred ? `: ${answer.preferred}` : "";
+  const kind = answer.options.length > 1 ? [make("p", { class: "kind quiet" }, toSentence(option.kind + why))] : [];
   return make(
     "article",
     { class: option.valid ? "option" : "option attempt" },

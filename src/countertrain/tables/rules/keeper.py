@@ -20,6 +20,8 @@ from countertrain.tables.rules.rulebook import Rulebook
 
 __all__ = ["RuleKeeper"]
 
+_BLUR = 8 * float(np.finfo(np.float32).eps)  # relative, by which an encoded number in single precision may be off
+
 
 @dataclass(frozen=True, eq=False)
 class RuleKeeper:
@@ -133,13 +135,16 @@ class RuleKeeper:
         return np.round(found, self.digits[name]) if name in self.digits else found
 
     def _read_own(self, name: str, rows: Floats) -> Floats:
-        """What people have, who may be beyond the bounds of what anybody is told."""
+        """What people have, who may be beyond the bounds of what anybody is told, and between its steps."""
         i, column = self.places[name], self.book.columns[name]
         if not isinstance(column, Numeric):
             return self._read_column(name, rows)
-        numbers = self.encoder.scales[i].decode(rows[:, self.encoder.slices[i].start])
+        place, decode = rows[:, self.encoder.slices[i].start], self.encoder.scales[i].decode
+        blur = _BLUR * (1 + np.abs(place))
+        low, numbers, high = decode(place - blur), decode(place), decode(place + blur)
         rounded = column.model_copy(update={"lower": None, "upper": None}).round_to_step(numbers)
-        return np.where(np.isnan(self.encoder.read_column(i, rows)), np.nan, rounded)
+        own = np.where((low <= rounded) & (rounded <= high), rounded, numbers)
+        return np.where(np.isnan(self.encoder.read_column(i, rows)), np.nan, own)
 
     def _find_room(self, low: Floats, high: Floats, own: Mapping[str, Floats], rows: Rows) -> Room:
         lowest: Values = {}

@@ -156,8 +156,9 @@ class _Fixer:
         """What a column comes to, rounded as it can be told; its own where that is what it comes to."""
         own = self.room.own[name]
         finite = np.where(np.isfinite(due), due, own)
-        keeps = (due == own) | np.isnan(own)
-        return np.where(keeps, own, self.room.round(name, np.where(np.isnan(finite), 0.0, finite)))
+        told = self.room.round(name, np.where(np.isnan(finite), 0.0, finite))
+        same = np.abs(told - own) <= _HAIR * np.abs(own)  # 0.57, where the person's own is 0.5700000000000001
+        return np.where((due == own) | same | np.isnan(own), own, told)
 
     def fix(self, rule: Condition | Exclusion) -> None:
         """Put right what breaks a rule since something changed."""
