@@ -12,8 +12,8 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from benchmarks.advice_page import OURS, TWIN, compare_at_equal_cost, summarise, write_page
-from benchmarks.advice_tables import TABLES, UNSEEN, Problem
+from benchmarks.advice_page import OURS, TWIN, average_tables, compare_at_equal_cost, summarise, write_page
+from benchmarks.advice_tables import GROUPS, TABLES, UNSEEN, Problem
 from benchmarks.advisers import Prepare, judge_cell, network
 from benchmarks.baselines import BASELINES
 from benchmarks.cells import compute_cells, list_cells, read_records
@@ -53,10 +53,11 @@ def advice(
     """Train each method on each table, judge its advice, and render what was found."""
     compute_cells(list_cells(tables, methods, seeds, out, (TABLES | UNSEEN, METHODS)), compute_cell, jobs=jobs)
     records = read_records(out)
+    console.print(frame_table("On average over tables", average_tables(records, GROUPS)))
     console.print(frame_table("Advice as it is given by default", summarise(records)))
     console.print(frame_table("Share that holds at equal cost", compare_at_equal_cost(records)))
     if page is not None:
-        write_page(records, page, out)
+        write_page(records, page, out, GROUPS)
 
 
 def main(args: Sequence[str] | None = None) -> None:

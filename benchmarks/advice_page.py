@@ -1,6 +1,7 @@
 """What the judge found of advice, as a page with a picture."""
 
 import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,15 @@ from countertrain.files import write_text
 from countertrain.plots import BLUE, GREEN, INK, ORANGE, PURPLE, hide_spines
 from reproduction.writing import insert_tables, markdown, write_figure
 
-__all__ = ["compare_at_equal_cost", "measure_area", "measure_at_equal_cost", "plot_curves", "summarise", "write_page"]
+__all__ = [
+    "average_tables",
+    "compare_at_equal_cost",
+    "measure_area",
+    "measure_at_equal_cost",
+    "plot_curves",
+    "summarise",
+    "write_page",
+]
 
 OURS, TWIN = "taught", "conventional"
 _SHARES = ("boosting", "forest", "logistic", "whole panel")
@@ -46,6 +55,36 @@ def summarise(records: pd.DataFrame) -> pd.DataFrame:
                 "valid": f"{cell['valid'].mean():.3f}",
             }
         )
+    return pd.DataFrame(rows)
+
+
+def average_tables(records: pd.DataFrame, groups: Mapping[str, Collection[str]]) -> pd.DataFrame:
+    """Advice as it is given by default, on average over each group of tables: a row for each method that has all."""
+    rows = []
+    equal = measure_at_equal_cost(records)
+    for group, tables in groups.items():
+        mine = records[records["default"] & records["table"].isin(tables)]
+        for method, cell in mine.groupby("method", sort=False):
+            means = cell.groupby("table").mean(numeric_only=True)
+            if len(means) < len(tables):
+                continue
+            ahead = equal[(equal["method"] == method) & equal["table"].isin(tables)]
+            gain = (ahead["holds"] - ahead["twin"]).groupby(ahead["table"]).mean()
+            average = means.mean()
+            rows.append(
+                {
+                    "tables": group,
+                    "method": method,
+                    "seeds": cell.groupby("table")["seed"].nunique().min(),
+                    "whole panel": f"{100 * average['whole panel']:.1f} ({100 * average['real whole panel']:.0f})",
+                    "at equal cost": f"{100 * gain.mean():+.1f}" if len(gain) else "",
+                    "cost": f"{average['cost']:.2f}",
+                    "typical": f"{average['typical']:.0f}",
+                    "distance": f"{average['distance']:.2f}",
+                    "AUC": f"{average['auc']:.3f}",
+                    "boosting's": f"{average['auc_boosting']:.3f}",
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -124,8 +163,9 @@ def plot_curves(records: pd.DataFrame) -> Figure:
     return figure
 
 
-def write_page(records: pd.DataFrame, page: Path, folder: Path) -> list[str]:
+def write_page(records: pd.DataFrame, page: Path, folder: Path, groups: Mapping[str, Collection[str]]) -> list[str]:
     """Put tables and picture of the records into a page, between its marks."""
+    write_text(folder / "advice-mean.md", markdown(average_tables(records, groups)))
     write_text(folder / "advice-default.md", markdown(summarise(records)))
     write_text(folder / "advice-equal-cost.md", markdown(compare_at_equal_cost(records)))
     write_figure("advice", plot_curves(records), folder)

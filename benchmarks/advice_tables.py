@@ -16,7 +16,7 @@ from countertrain.tables.schema import Schema
 from countertrain.tables.sources import loans
 from countertrain.tables.sources.downloads import find
 
-__all__ = ["CHOOSING", "TABLES", "UNSEEN", "AdviceTable", "Problem", "Rows", "draw_loans", "split"]
+__all__ = ["CHOOSING", "GROUPS", "TABLES", "UNSEEN", "AdviceTable", "Problem", "Rows", "draw_loans", "split"]
 
 _MOST, _FEWEST = 8000, 40
 _JUDGED, _SPARE = 0, 1  # random states of the two samples
@@ -174,6 +174,9 @@ UNSEEN = {
     "phones": AdviceTable("modeldata/mlc_churn", "churn", "no", ("area_code", "account_length"), drop=("state",)),
 }
 """Tables that nothing was chosen on: nobody had trained on them before their first record was written."""
+
+GROUPS = {"development": TABLES, "not seen before": UNSEEN}
+"""Over what means are taken."""
 
 
 def _take_spare(name: str) -> Callable[[], Rows]:

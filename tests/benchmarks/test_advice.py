@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.advice import METHODS
-from benchmarks.advice_page import compare_at_equal_cost, measure_area, summarise, write_page
-from benchmarks.advice_tables import TABLES
+from benchmarks.advice_page import average_tables, compare_at_equal_cost, measure_area, summarise, write_page
+from benchmarks.advice_tables import GROUPS, TABLES, UNSEEN
 from benchmarks.cells import read_records
 
 STORED = Path(__file__).parents[2] / "results" / "advice"
@@ -30,16 +30,28 @@ def test_at_equal_cost_the_curve_that_rises_earlier_holds_more() -> None:
 
 def test_stored_records_are_of_known_tables_and_methods_and_make_a_page(tmp_path: Path) -> None:
     records = read_records(STORED)
-    assert set(records["table"]) == set(TABLES)
+    assert set(records["table"]) == {*TABLES, *UNSEEN}
     assert {"taught", "conventional"} <= set(records["method"]) <= set(METHODS)
     default = summarise(records)
     assert len(default) == len(records.groupby(["table", "method"]))
-    assert set(compare_at_equal_cost(records)["table"]) == set(TABLES)
+    assert set(compare_at_equal_cost(records)["table"]) == {*TABLES, *UNSEEN}
+    assert {"taught", "conventional"} <= set(average_tables(records, GROUPS)["method"])
     page = tmp_path / "advice.md"
     page.write_text("<!-- begin advice-default -->\n<!-- end advice-default -->\n", encoding="utf-8")
-    assert write_page(records, page, tmp_path) == ["advice-default"]
+    assert write_page(records, page, tmp_path, GROUPS) == ["advice-default"]
     assert "| credit | taught |" in page.read_text(encoding="utf-8")
     assert (tmp_path / "advice" / "curves.svg").is_file()
+
+
+def test_a_mean_over_tables_counts_each_table_once_and_needs_all_of_them() -> None:
+    def cells(table: str, method: str, holds: list[float]) -> pd.DataFrame:
+        part = pd.DataFrame({"whole panel": holds, "seed": range(len(holds))})
+        numbers = dict.fromkeys(("real whole panel", "cost", "typical", "distance", "auc", "auc_boosting"), 0.5)
+        return part.assign(table=table, method=method, default=True, tau=0.7, **numbers)
+
+    records = pd.concat([cells("a", "one", [0.2, 0.4]), cells("b", "one", [0.9]), cells("a", "two", [1.0])])
+    (found,) = average_tables(records, {"both": ["a", "b"]}).to_dict("records")
+    assert (found["method"], found["whole panel"], found["seeds"]) == ("one", "60.0 (50)", 1)
 
 
 @pytest.mark.parametrize("name", TABLES)
