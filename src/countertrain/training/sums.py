@@ -159,7 +159,7 @@ class Sums:
         if trace is None:
             while len(self._traces) >= _MOST_TRACES:
                 del self._traces[next(iter(self._traces))]
-            trace = self._model.trace(x)
+            trace = self._model.trace(x, learning=True)
             assert trace is not None  # looked at before
             self._traces[key] = trace
         return trace
