@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from countertrain.models import traces
 from countertrain.models.architectures import Pieces, mlp, piecewise
 from countertrain.models.deciding import Committee
+from countertrain.models.piece_table import PieceTable
 from countertrain.models.population import Population
 from countertrain.models.traces import ACTIVATIONS, ChainTrace, Tracer
 
@@ -93,7 +94,7 @@ def by_autograd(population: Population, x: Tensor, by_logits: Tensor) -> tuple[T
 def test_written_out_derivatives_are_those_of_plain_modules(kind: str, size: int) -> None:
     population = Population([KINDS[kind](seed) for seed in range(size)])
     x, by_logits = rows(size), torch.randn(size, K, N, dtype=torch.float64)
-    seen = population.trace(x - 1)
+    seen = population.trace(x - 1, learning=True)
     assert isinstance(seen, ChainTrace)
     seen.by_rows(by_logits + 1), seen.by_parameters(by_logits + 1)
     given = x.clone()
@@ -113,7 +114,7 @@ def test_written_out_derivatives_are_those_of_plain_modules(kind: str, size: int
 def test_written_out_derivatives_are_finite_differences() -> None:
     population = Population([over_pieces(seed) for seed in range(2)])
     x, by_logits = rows(2), torch.randn(2, K, N, dtype=torch.float64)
-    seen = population.trace(x)
+    seen = population.trace(x, learning=True)
     assert seen is not None
 
     def value() -> float:
@@ -145,7 +146,7 @@ def test_only_trainable_parameters_have_derivatives() -> None:
     for name in frozen:
         model.get_parameter(name).requires_grad_(False)
     population = Population([model])
-    seen = population.trace(rows(1))
+    seen = population.trace(rows(1), learning=True)
     assert seen is not None
     by_logits = torch.randn(1, K, N, dtype=torch.float64)
     _, gradients = by_autograd(Population([chain(nn.ReLU)]), rows(1), by_logits)
@@ -221,3 +222,39 @@ def test_passes_over_other_rows_are_as_new_ones_however_many_rows_there_are(kind
         assert new is not None
         assert torch.equal(seen.rows_last, new.rows_last)
         assert torch.equal(seen.by_rows(by_logits), new.by_rows(by_logits))
+
+
+@pytest.mark.parametrize("levels", [0, 2])
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_many_rows_look_up_is_what_their_pieces_are_multiplied_to(
+    levels: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "_SMALL", 0)
+    torch.manual_seed(0)
+    nets = [piecewise(5, K, numbers=[0, 1, 2, 3, 4][levels:], hidden=(9,), n_pieces=6, seed=seed) for seed in range(2)]
+    for net in nets:
+        net[1].bias = nn.Parameter(torch.randn(9)) if bias else None
+    population, edges = Population(nets), nets[0][0].edges
+    x = 1.5 * torch.randn(2, 200, 5)
+    x[:, : len(edges)] = edges.view(1, -1, 1)  # where a piece begins and another one ends
+    x[:, 20:22] = torch.tensor([-40.0, 40.0]).view(1, 2, 1)
+    by_logits = torch.randn(2, K, 200)
+    seen = population.trace(x + 1)
+    assert seen is not None
+    assert isinstance(seen._stations[0], PieceTable)
+    seen.look(x)
+    multiplied = population.trace(x, learning=True)
+    assert multiplied is not None
+    assert not isinstance(multiplied._stations[0], PieceTable)
+    torch.testing.assert_close(seen.rows_last, multiplied.rows_last, rtol=1e-4, atol=1e-4)
+    expected = multiplied.by_rows(by_logits)
+    assert expected.abs().max() > 1e-2
+    torch.testing.assert_close(seen.by_rows(by_logits), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_few_rows_and_double_precision_are_multiplied() -> None:
+    for x, double in ((torch.randn(1, 20, D), False), (torch.randn(1, 900, D), True)):
+        net = piecewise(D, K, hidden=(6,), n_pieces=5)
+        seen = Population([net.double() if double else net]).trace(x.double() if double else x)
+        assert seen is not None
+        assert not isinstance(seen._stations[0], PieceTable)

@@ -8,6 +8,7 @@ from countertrain.constraints import Constraints, Mutability
 from countertrain.models.kernels import zero_nan
 from countertrain.models.population import Population
 from countertrain.search import generator as the_module
+from countertrain.search import small_steps
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic, langevin
 from countertrain.search.losses import predict
@@ -49,16 +50,19 @@ def test_rows_that_leave_the_active_set_change_nothing(
     constraints = Constraints.infer(x.flatten(0, 1), mutability={0: "increase"})
     taken, take = [], the_module.Pool.take
     monkeypatch.setattr(the_module.Pool, "take", lambda pool, rows: taken.append(rows.shape[1]) or take(pool, rows))
+    monkeypatch.setattr(small_steps, "_WORTH_IT", 0)  # at once, by whomever the steps are made
     shrunk = search(models, x, target, constraints=constraints)
     assert len(taken) > 2  # it shrank more than once
     assert min(taken) < 40
     monkeypatch.setattr(the_module, "_WORTH_IT", 0.0)
+    monkeypatch.setattr(small_steps, "_WORTH_IT", torch.inf)
     n_taken = len(taken)
     assert_same(search(models, x, target, constraints=constraints), slice(None), shrunk)
     assert len(taken) == n_taken  # it did not shrink
     assert_eventful(shrunk)
     monkeypatch.setattr(the_module, "_BLOCK", 1)
     monkeypatch.setattr(the_module, "_WORTH_IT", 1.0)
+    monkeypatch.setattr(small_steps, "_WORTH_IT", 200)
     assert_same(search(models, x, target, constraints=constraints), slice(None), shrunk)
 
 

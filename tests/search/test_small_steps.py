@@ -12,6 +12,7 @@ from countertrain.models.architectures import mlp, piecewise
 from countertrain.models.deciding import Committee
 from countertrain.models.population import Models, Population
 from countertrain.search import generator as the_generator
+from countertrain.search import small_steps
 from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco, generic
 from countertrain.search.penalties import CrossEntropy, Distance, Energy, Escape, FreeEnergy, distance
@@ -65,6 +66,12 @@ LIMITS: dict[str, Constraints | None] = {
     "a box that all are in": Constraints.of(D, mutability={0: "none", 1: "increase"}, lower=-9.0, upper=9.0),
     "levels": Constraints.of(D, mutability={0: "decrease"}, lower=-2.0, upper=2.0, categories=[slice(2, 5)]),
 }
+
+
+@pytest.fixture(autouse=True)
+def few_rows_leave_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows leave as soon as they are mature, as many do only where letting them go pays."""
+    monkeypatch.setattr(small_steps, "_WORTH_IT", 0)
 
 
 def search(generator: Generator, models: Models, limits: Constraints | None) -> Counterfactuals:

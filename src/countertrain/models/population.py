@@ -120,12 +120,15 @@ class Population:
             return self.modules[0](x[0]).unsqueeze(0)  # type: ignore[no-any-return]  # a module returns Any
         return self._run_vmap(x)
 
-    def trace(self, x: Tensor) -> ChainTrace | None:
-        """A pass over rows x (P, n, D) whose derivatives are written out; None where only autograd knows them."""
+    def trace(self, x: Tensor, *, learning: bool = False) -> ChainTrace | None:
+        """A pass over rows x (P, n, D) whose derivatives are written out; None where only autograd knows them.
+
+        Only where somebody is `learning` there are some by parameters, too; else these must stay as they are.
+        """
         if self._chain is None or not self.traceable(x):
             return None
         with torch.no_grad():
-            return ChainTrace(self._chain, self.parameters, len(self), x)
+            return ChainTrace(self._chain, self.parameters, len(self), x, learning=learning)
 
     def traceable(self, x: Tensor) -> bool:
         """Whether `trace` knows the derivatives at rows x (P, n, D)."""

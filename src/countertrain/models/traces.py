@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from countertrain.models.architectures import Pieces
 from countertrain.models.kernels import as_array, multiply_rows_last, runs_in_numpy
+from countertrain.models.piece_table import PieceTable, looks_up
 
 __all__ = ["ACTIVATIONS", "Chain", "ChainTrace", "Lasting", "Trace", "Tracer", "find_chain", "is_hooked", "run_chain"]
 
@@ -29,6 +30,7 @@ _SMALL = 2**15  # numbers of a layer up to which numpy's calls take less than to
 _ONE_THREAD = (
     2**18
 )  # multiplications of a product up to which numpy's BLAS has no threads, of which torch knows nothing
+_MANY_ROWS = 256  # from which a table of pieces pays for being made
 _SELU = 1.6732632423543772, 1.0507009873554805  # alpha and scale, as torch has them
 
 ACTIVATIONS: Mapping[type[nn.Module], PullBack] = {
@@ -115,13 +117,15 @@ class ChainTrace:
     its calls take less, and compute the same. What is not finite is found elsewhere: callers keep numpy quiet.
     """
 
-    def __init__(self, chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> None:
+    def __init__(self, chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor, *, learning: bool) -> None:
         weights, n = [parameters[layer[0]] for layer in chain if isinstance(layer, tuple)], x.shape[1]
         self._small = runs_in_numpy(x) and all(
             size * weight.shape[-2] * n <= _SMALL and weight.shape[-2:].numel() * n <= _ONE_THREAD for weight in weights
         )
         self._stations: list[_Station] = []
-        for layer in chain:
+        if not (learning or self._small) and size * n >= _MANY_ROWS and looks_up(x):
+            self._stations += _look_up_pieces(chain, parameters, size)
+        for layer in chain[2 * len(self._stations) :]:
             self._stations.append(self._build(layer, parameters, size))
         first = next((i for i, station in enumerate(self._stations) if station.learns), len(self._stations))
         self._learning = self._stations[first:][::-1]  # before these, nothing is learnt
@@ -305,7 +309,18 @@ class _Layer:
         return self._take(ACTIVATIONS[type(self._layer)](self._layer, self._give(g), self._given, self._out))
 
 
-_Station = _Linear | _Rectifier | _Layer
+_Station = _Linear | _Rectifier | _Layer | PieceTable
+
+
+def _look_up_pieces(chain: Chain, parameters: Mapping[str, Tensor], size: int) -> list[_Station]:
+    """The first two layers as one, where they are `Pieces` and a linear layer."""
+    first, second = (*chain, None, None)[:2]
+    if not isinstance(first, Pieces) or not isinstance(second, tuple):
+        return []
+    weight, bias = (None if name is None else parameters[name].detach() for name in second)
+    assert weight is not None
+    weight = weight.view(size, *weight.shape[-2:])
+    return [PieceTable(first, weight, None if bias is None else bias.view(size, -1, 1))]
 
 
 def run_chain(chain: Chain, parameters: Mapping[str, Tensor], size: int, x: Tensor) -> Tensor:

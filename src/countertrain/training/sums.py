@@ -159,7 +159,7 @@ class Sums:
         if trace is None:
             while len(self._traces) >= _MOST_TRACES:
                 del self._traces[next(iter(self._traces))]
-            trace = self._model.trace(x)
+            trace = self._model.trace(x, learning=True)
             assert trace is not None  # looked at before
             self._traces[key] = trace
         return trace
@@ -180,7 +180,7 @@ class _Stretch:
             rows = torch.cat([rows, torch.stack([made.x.detach() for made in blocks])], dim=2)  # (B, P, n, D)
             each |= {name: _join_block(blocks, name, rows) for name in blocks[0].labels}
         self._trace = look(rows[0])
-        self._rows = [self._trace.take(x.mT) for x in rows]
+        self._rows = [*self._trace.take(rows.mT)]
         label = torch.cat([block.label for block in each.values()], dim=1)
         (size, n_classes, n), like = self._trace.rows_last.shape, as_array(rows)
         self._label = as_array(label.view(len(rows), size, 1, n))
