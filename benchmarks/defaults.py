@@ -36,9 +36,9 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "tau 0.6": {"tau": 0.6},
     "tau 0.9": {"tau": 0.9},
     "n_steps 20": {"n_steps": 20},
-    "last weights": {"settings": {"averaging": 0.0}},
-    "16 pieces": {"settings": {"n_pieces": 16}},
-    "last weights of 16 pieces": {"settings": {"averaging": 0.0, "n_pieces": 16}},
+    "32 pieces": {"settings": {"n_pieces": 32}},
+    "mean weights": {"settings": {"averaging": 0.995}},
+    "mean weights of 32 pieces": {"settings": {"averaging": 0.995, "n_pieces": 32}},
     "hidden 64": {"hidden": (64,)},
     "hidden 256": {"hidden": (256,)},
     "two layers of 128": {"hidden": (128, 128)},
@@ -56,8 +56,8 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
 }
 """Parameters of the classifier, one change of the default each; what is not named is the default's.
 
-The default has lambda_div 0.1, lambda_reg 0.1, lambda_teach 2, n_ce 1000, tau 0.75, n_steps 10, hidden (128,), at most
-32 pieces of a number, two models, learning_rate 0.002, mean weights, patience 6 of 40 epochs, and a teacher that sees
+The default has lambda_div 0.1, lambda_reg 0.1, lambda_teach 2, n_ce 1000, tau 0.75, n_steps 10, hidden (128,), 16
+pieces of a number, two models, learning_rate 0.002, the last weights, patience 6 of 40 epochs, and a teacher that sees
 all columns.
 """
 

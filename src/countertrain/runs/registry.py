@@ -225,8 +225,8 @@ def build_models(settings: "Settings", data: Dataset, own: OwnCode = NOTHING_OWN
     if own.module is not None:
         return build_own_models(own.module, *sizes, seeds=settings.seeds)
     make = find_maker("model", settings.model)
-    chosen = {name: getattr(settings, name) for name in ("hidden", "init")}
-    chosen |= {"numbers": data.encoder.numbers, "n_pieces": n_pieces_for(settings, len(data.encoder.numbers))}
+    chosen = {name: getattr(settings, name) for name in ("hidden", "init", "n_pieces")}
+    chosen["numbers"] = data.encoder.numbers
     return [_call(make, sizes, {**chosen, "seed": seed}).eval() for seed in settings.seeds]
 
 
@@ -355,11 +355,6 @@ def build_protocol(
 def batch_size_for(settings: "Settings", n_rows: int) -> int:
     """Where it is `auto`, 30 rows for small tables; for larger ones as leave 64 updates per epoch, up to 1000."""
     return min(max(30, n_rows // 64), 1000) if settings.batch_size == "auto" else settings.batch_size
-
-
-def n_pieces_for(settings: "Settings", n_numbers: int) -> int:
-    """Where it is `auto`, 32 pieces of each number; fewer where these would be more than 320 inputs, but at least 8."""
-    return min(max(8, 320 // max(n_numbers, 1)), 32) if settings.n_pieces == "auto" else settings.n_pieces
 
 
 def _list(settings: "Settings | Sequence[Settings]") -> "Sequence[Settings]":

@@ -121,10 +121,8 @@ class Settings(BaseModel):
     hidden: Annotated[tuple[int, ...], BeforeValidator(_check_hidden)] = Field(
         (32,), description="units of each hidden layer"
     )
-    n_pieces: Annotated[int, Field(ge=2, le=1000)] | Literal["auto"] = Field(
-        16,
-        description="pieces of the line into which the model piecewise cuts each number; auto: 32, fewer where there "
-        "are more than ten numbers",
+    n_pieces: int = Field(
+        16, ge=2, le=1000, description="pieces of the line into which the model piecewise cuts each number"
     )
     init: Literal["glorot", "torch"] = Field("glorot", description="initial weights")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
