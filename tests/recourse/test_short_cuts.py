@@ -124,6 +124,9 @@ def test_the_best_of_some_attempts_is_the_cheapest_of_those_with_most_merit(ladd
     plain = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1)
     best = ladder._find_best(tried, theirs, target, n)
     assert torch.equal(best, torch.arange(len(reach)) * n + plain)
+    for i in range(20):  # alone, several are asked at once
+        mine = torch.arange(i * n, (i + 1) * n)
+        assert ladder._find_best(tried[mine], theirs[mine], target[mine], n).tolist() == [int(plain[i])]
     dearest = ladder.grid.costs(tried.x, theirs.origin).sum(1).view(-1, n)
     assert (dearest.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1) != plain).any()
     one, other = tried[torch.arange(len(reach)) * n], tried[torch.arange(len(reach)) * n + 1]
@@ -146,6 +149,20 @@ def test_a_row_is_no_farther_from_the_nearest_than_from_those_who_were_near(ladd
     bound, measured = reference.bound_atypicality(moved, target, near), reference.measure_atypicality(moved, target)
     assert (bound >= measured).all()
     assert (bound > 1.01 * measured).any()
+
+
+def test_the_neighbours_of_people_who_want_the_same_are_those_that_they_have_among_others(
+    ladder: Ladder, reach: Reach
+) -> None:
+    reference, target = ladder.reference, torch.arange(len(reach)) % 2
+    assert reference is not None
+    away, near = reference.find_neighbours(reach.origin, target)
+    for k in (0, 1):
+        mine = target == k
+        alone = reference.find_neighbours(reach.origin[mine], target[mine])
+        assert torch.equal(alone[0], away[mine])
+        assert torch.equal(alone[1], near[mine])
+        assert (reference.y[alone[1]] == k).all()
 
 
 @pytest.mark.parametrize("tau", [0.6, 0.9])
