@@ -1,8 +1,9 @@
 """Many people ask a running service at once: `python benchmarks/serve_load.py --seconds 60`.
 
 A real server with a model of 30 features, in processes of its own, is asked for recourse by clients that each keep one
-connection and ask for one random person after another: one client alone; 200 of one worker and of two, as fast as
-they can; and 200 that look at an answer for a while before they ask again, with slow and broken clients among them.
+connection and ask for one random person after another: one client alone; 100 and 200 of one worker and 200 of two, as
+fast as they can; and 200 that look at an answer for a while before they ask again, with slow and broken clients among
+them. Clients share the cores with the server, and the more of them a worker has, the less an answer costs it.
 Told are how many were answered, how long it took, and the memory of the server. `--unbatched` adds the same without
 micro-batching.
 """
@@ -113,7 +114,8 @@ def server(folder: Path, workers: int, way: tuple[int, float]) -> Iterator[tuple
         address = process.stdout.readline()
         if not address:
             raise RuntimeError("the server did not start")
-        print(f"{workers} workers, ready after {time.perf_counter() - start:.1f} s", flush=True)
+        took, cpu = time.perf_counter() - start, cpu_seconds(process.pid)
+        print(f"{workers} workers, ready after {took:.1f} s, {cpu:.1f} s of them at work", flush=True)
         yield int(address.rsplit(":", 1)[1]), process.pid
     finally:
         start = time.perf_counter()
@@ -265,16 +267,23 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = given.model or Path(folder) / "model"
-        requests, rates = fit(model), []
+        requests, rates = fit(model), dict[tuple[int, int], float]()
         if not given.only_mixed:
             for workers in (1, 2):
                 with server(model, workers, BATCHED) as address:
                     if workers == 1:
                         asyncio.run(load(address, requests, 1, min(10.0, given.seconds))).tell("one alone", given.out)
-                    result = asyncio.run(load(address, requests, given.clients, given.seconds / 3))
-                result.tell(f"{given.clients} as fast as they can, {workers} workers", given.out)
-                rates.append(result.rate)
-            print(f"two workers answer {rates[1] / rates[0]:.2f} times as many as one")
+                    for clients in (given.clients // 2, given.clients) if workers == 1 else (given.clients,):
+                        result = asyncio.run(load(address, requests, clients, given.seconds / 3))
+                        result.tell(f"{clients} as fast as they can, {workers} workers", given.out)
+                        rates[workers, clients] = result.rate
+            two, all_of_one, half_of_one = (
+                rates[key] for key in ((2, given.clients), (1, given.clients), (1, given.clients // 2))
+            )
+            print(
+                f"two workers answer {two / half_of_one:.2f} times as many as one with as many clients each, and "
+                f"{two / all_of_one:.2f} times as many as one with all of them"
+            )
         with server(model, 2, BATCHED) as address:
             mixed = load(address, requests, given.clients, given.seconds, pause=given.pause, n_bad=given.bad)
             asyncio.run(mixed).tell(f"{given.clients} and {given.bad} bad ones, 2 workers", given.out)
@@ -282,7 +291,8 @@ def main() -> None:
             with server(model, 1, ONE_BY_ONE) as address:
                 result = asyncio.run(load(address, requests, given.clients, given.seconds / 3))
             result.tell("one by one")
-            print(f"micro-batching answers {rates[0] / result.rate:.1f} times as many" if rates else "")
+            together = rates.get((1, given.clients))
+            print(f"micro-batching answers {together / result.rate:.1f} times as many" if together else "")
 
 
 if __name__ == "__main__":

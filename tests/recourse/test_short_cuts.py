@@ -161,7 +161,7 @@ def test_people_who_are_remembered_are_told_the_same_at_every_tau(search: Recour
 
 
 def test_the_best_of_some_attempts_is_the_cheapest_of_those_with_most_merit(ladder: Ladder, reach: Reach) -> None:
-    reference, n = ladder.reference, 5
+    reference, n = ladder.reference, 12
     assert reference is not None
     who = torch.arange(len(reach)).repeat_interleave(n)
     theirs, target = reach[who], wanted(reach)[who]
@@ -171,8 +171,11 @@ def test_the_best_of_some_attempts_is_the_cheapest_of_those_with_most_merit(ladd
     plain = price.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1)
     best = ladder._find_best(tried, theirs, target, n)
     assert torch.equal(best, torch.arange(len(reach)) * n + plain)
-    dearest = ladder.grid.costs(tried.x, theirs.origin).sum(1).view(-1, n)
-    assert (dearest.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argmin(1) != plain).any()
+    for i, mine in enumerate(torch.arange(len(who)).split(n)):  # alone, several are asked at once
+        assert ladder._find_best(tried[mine], theirs[mine], target[mine], n).tolist() == [int(plain[i])]
+    costs = ladder.grid.costs(tried.x, theirs.origin).sum(1).view(-1, n)
+    order = costs.masked_fill(merit < merit.amax(1, keepdim=True), torch.inf).argsort(dim=1, stable=True)
+    assert (order[:, :2] != plain.unsqueeze(1)).all(1).any()  # some best one is neither the cheapest nor the next
     one, other = tried[torch.arange(len(reach)) * n], tried[torch.arange(len(reach)) * n + 1]
     gain = merit[:, 1] - merit[:, 0]
     other_is_better = (gain > 0) | ((gain == 0) & (price[:, 1] < price[:, 0]))
@@ -193,6 +196,20 @@ def test_a_row_is_no_farther_from_the_nearest_than_from_those_who_were_near(ladd
     bound, measured = reference.bound_atypicality(moved, target, near), reference.measure_atypicality(moved, target)
     assert (bound >= measured).all()
     assert (bound > 1.01 * measured).any()
+
+
+def test_the_neighbours_of_people_who_want_the_same_are_those_that_they_have_among_others(
+    ladder: Ladder, reach: Reach
+) -> None:
+    reference, target = ladder.reference, torch.arange(len(reach)) % 2
+    assert reference is not None
+    away, near = reference.find_neighbours(reach.origin, target)
+    for k in (0, 1):
+        mine = target == k
+        alone = reference.find_neighbours(reach.origin[mine], target[mine])
+        assert torch.equal(alone[0], away[mine])
+        assert torch.equal(alone[1], near[mine])
+        assert (reference.y[alone[1]] == k).all()
 
 
 @pytest.mark.parametrize("tau", [0.6, 0.9])

@@ -137,6 +137,17 @@ def test_whoever_comes_when_too_many_wait_is_sent_away_until_they_are_answered()
     assert [answers[0], *answers[2:]] == [2, 6, 8]
 
 
+def test_a_job_with_more_rows_than_may_wait_is_answered_when_nobody_waits() -> None:
+    double = batcher(Worker(), waiting_rows=2)
+
+    async def main() -> list[int | BaseException]:
+        return [await double(1, 3), *await asyncio.gather(double(2, 1), double(3, 3), return_exceptions=True)]
+
+    first, second, third = run(main())
+    assert (first, second) == (2, 4)
+    assert isinstance(third, BusyError)
+
+
 def test_a_batcher_goes_on_in_another_event_loop() -> None:
     double = batcher(Worker())
     assert [run(double(job, 1)) for job in (1, 2)] == [2, 4]

@@ -118,10 +118,13 @@ def _set_up_before(work: Callable[..., Any], name: str | None) -> Callable[..., 
     """The function of a command, with threads, ranks and the bar of downloads set up once its arguments are known."""
 
     def work_set_up(**options: Any) -> Any:
-        import torch
+        from countertrain.serve.loading import loading
 
-        from countertrain.cli.console import download_bar
-        from countertrain.training.ranks import joined
+        with loading():
+            import torch
+
+            from countertrain.cli.console import download_bar
+            from countertrain.training.ranks import joined
 
         torch.set_num_threads(_count_threads())
         with joined() as ranks, _silenced(not ranks.first), download_bar(), plain_warnings():

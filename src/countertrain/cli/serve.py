@@ -119,10 +119,12 @@ def serve(
     Prometheus, /openapi.json describes the rest.
     """
     from countertrain.cli.console import console
+    from countertrain.serve.loading import loading
 
     try:
-        from countertrain.serve.app import run
-        from countertrain.serve.limits import Limits
+        with loading():
+            from countertrain.serve.app import run
+            from countertrain.serve.limits import Limits
     except ModuleNotFoundError as error:
         raise ValueError("serving needs FastAPI; install it with: pip install 'countertrain[serve]'") from error
     limits = Limits(

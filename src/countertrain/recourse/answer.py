@@ -201,6 +201,10 @@ class Recourse(Sequence[Explanation]):
             grounds=None if self.grounds is None else self.grounds.take(rows),
         )
 
+    def without_nearest(self) -> "Recourse":
+        """The same, but no option names the real rows that are nearest to it."""
+        return replace(self, table=replace(self.table, nearest=np.full_like(self.table.nearest, -1)))
+
     def _make_option(self, i: int, row: int) -> Option:
         table, before, after = self.table, self.factuals[row], self._values[i]
         changes, consequences = (

@@ -34,6 +34,7 @@ _UNSURE = 1e-4  # by which a probability in single precision may be wrong, many 
 _PEOPLE = 250  # who are compared with real rows together
 _AT_ONCE = 10_000  # real rows tried together, of all people
 _HALVINGS, _HALVINGS_EACH = 6, 3  # of the way back to the person's own numbers, all together and one by one
+_PRICED = 64  # rows whose price is asked together, where there are fewer people
 _TRIFLE = 0.25  # cost of a change that is not worth telling, nor worth making smaller
 _MOST_REFINED = 5  # numbers that are taken back one by one, at most
 _FEW = 64  # rows of which no guess is made: asking exactly costs no more
@@ -287,14 +288,16 @@ class Ladder:
         order = cost.argsort(dim=1, stable=True)
         best = torch.arange(len(cost)) * n + order[:, 0]
         price = self._price(tried.x[best], reach[best], target[best])
-        for j in range(1, n):
-            rows = (cost.gather(1, order[:, j : j + 1])[:, 0] < price).nonzero()[:, 0]
-            if not len(rows):  # nobody who comes later costs less
+        for block in order[:, 1:].split(max(1, _PRICED // max(1, len(cost))), dim=1):
+            who, which = (cost.gather(1, block) < price.unsqueeze(1)).nonzero().unbind(1)
+            if not len(who):  # nobody who comes later costs less
                 break
-            other = rows * n + order[rows, j]
-            theirs = self._price(tried.x[other], reach[other], target[other])
-            cheaper = theirs < price[rows]
-            best[rows[cheaper]], price[rows[cheaper]] = other[cheaper], theirs[cheaper]
+            other, theirs = who * n + block[who, which], torch.full(block.shape, torch.inf, dtype=price.dtype)
+            theirs[who, which] = self._price(tried.x[other], reach[other], target[other])
+            cheapest = theirs.argsort(dim=1, stable=True)[:, :1]  # of equal ones the first
+            theirs, cheaper = theirs.gather(1, cheapest)[:, 0], theirs.amin(1) < price
+            mine = torch.arange(len(cost)) * n + block.gather(1, cheapest)[:, 0]
+            best, price = torch.where(cheaper, mine, best), torch.where(cheaper, theirs, price)
         return best
 
     def _promise(self, reach: Reach, k: int, among: Tensor, n: int) -> Tensor:

@@ -246,7 +246,7 @@ class AnswerGrid:
         """Rows of the grid in the user's units, with the person's own value in every cell that did not change."""
         if origin is not None and (plain := encoder.plain.take(origin)) is not None:
             told = encoder.decode_moved(x.numpy(), plain, dict(self.digits))
-            return pd.DataFrame(told, origin.index, [*encoder.schema.names], dtype=object)
+            return encoder.plain.make_frame(told, origin.index)
         frame = encoder.decode(x.numpy(), origin)
         for name, digits in self.digits:
             numbers = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)

@@ -266,17 +266,8 @@ class RecourseSearch:
         found, none = find_options(ladder, reach, target, asked, prover)
         table = self._tabulate(ladder, frame, target, reach, found)
         k = int(target[0]) if len(target) else 0  # all want the same
-        columns, held = self.decider.list_columns(k), self.decider.name_holders(k)
-        most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(encoder.features))))
-        first, allowed = found[0].attempt, self.keep_unknown(frame, self.find_reach(reach.origin, target))
-        short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
-        blocked, limited = (
-            dict(zip(rows.tolist(), why(ladder, reach[rows], allowed[rows], target[rows], columns, held), strict=True))
-            for why, rows in (
-                (find_blocking, (~first.valid).nonzero()[:most, 0]),
-                (find_limiting, short.nonzero()[:most, 0]),
-            )
-        )
+        columns = self.decider.list_columns(k)
+        blocked, limited = self._find_causes(ladder, found[0].attempt, frame, target, reach)
         labels = classes[target.numpy()]
         return Recourse(
             factual=frame,
@@ -292,6 +283,26 @@ class RecourseSearch:
             needed=self.list_needed(),
             grounds=Grounds(self.decider, reach, target),
         )
+
+    def _find_causes(
+        self, ladder: Ladder, first: Attempt, frame: pd.DataFrame, target: Tensor, reach: Reach
+    ) -> tuple[dict[int, str | None], dict[int, str | None]]:
+        """By their rows, what blocks people without a valid option, and what holds back those who are short of tau."""
+        most = min(_MOST_ASKED_WHY, max(1, _BUDGET // (self.grid.n_columns * len(self.decider.encoder.features))))
+        short = first.valid & ~ladder.reaches_tau(first) & (first.x != reach.origin).any(1)
+        stuck, limited = (~first.valid).nonzero()[:most, 0], short.nonzero()[:most, 0]
+        if not len(stuck) + len(limited):
+            return {}, {}
+        k, allowed = int(target[0]), self.keep_unknown(frame, self.find_reach(reach.origin, target))
+        columns, held = self.decider.list_columns(k), self.decider.name_holders(k)
+        said = (
+            why(ladder, reach[rows], allowed[rows], target[rows], columns, held)
+            for why, rows in ((find_blocking, stuck), (find_limiting, limited))
+        )
+        one, other = (
+            dict(zip(rows.tolist(), each, strict=True)) for rows, each in zip((stuck, limited), said, strict=True)
+        )
+        return one, other
 
     def list_needed(self) -> dict[Any, float]:
         """The probability that each class needs to be decided for, where a threshold is set."""

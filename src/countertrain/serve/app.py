@@ -23,6 +23,7 @@ from countertrain.serve.building import make_model_app, make_threads, open_desks
 from countertrain.serve.counters import Counters
 from countertrain.serve.guard import Guard
 from countertrain.serve.limits import Limits
+from countertrain.serve.loading import loading
 from countertrain.serve.logs import LOGS, LogKind, set_up_logs
 from countertrain.serve.people import PEOPLE, People
 from countertrain.serve.routes import Tools
@@ -113,7 +114,8 @@ def run(
             audit.check()
         if workers > 1:
             torch.set_num_threads(1)  # each process has one core, and threads do not survive a fork
-        service = Service(sources, limits, access, audit, workers)
+        with loading():
+            service = Service(sources, limits, access, audit, workers)
         set_up_logs(log)
         address = name_address(host, sockets, tls=tls is not None)
         if workers == 1:

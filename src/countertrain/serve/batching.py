@@ -53,7 +53,7 @@ class Batcher(Generic[Job, Answer]):
 
     async def __call__(self, job: Job, n_rows: int) -> Answer:
         """The answer to one job, once its turn has come."""
-        if self._n_rows + n_rows > self._limits.waiting_rows:
+        if self._n_rows and self._n_rows + n_rows > self._limits.waiting_rows:  # whoever is alone need not wait
             raise BusyError("too many people are waiting for an answer; try again in a moment")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from itertools import accumulate, islice, pairwise, zip_longest
 from typing import Self
 
-import numpy as np
 import pandas as pd
 import torch
 from pydantic import TypeAdapter
@@ -166,7 +165,7 @@ class Desk:
             self._find_reasons(found[part]) if question.reasons else None
             for question, part in zip(questions, parts, strict=True)
         ]
-        told = [*found] if self.blur is None else self.blur.hide_people([*found])
+        told = [*found] if self.blur is None else self.blur.hide_people(found)
         self.drift.count_advice(told)
         explanations = [[replace(told[i], row=i - p.start) for i in range(p.start, p.stop)] for p in parts]
         return [_EXPLANATIONS(ExplainAnswer(*pair, self.mark)) for pair in zip(explanations, why, strict=True)]
@@ -189,11 +188,7 @@ class Desk:
     def _to_frame(self, questions: Sequence[Question]) -> pd.DataFrame:
         """The people of all questions as one table; as objects, so that nobody's values change with their company."""
         people = [person for question in questions for person in question.rows]
-        names = [*self.decider.encoder.schema.names]
-        cells = np.empty((len(people), len(names)), dtype=object)
-        for row, person in zip(cells, people, strict=True):
-            row[:] = [person.get(name) for name in names]
-        return pd.DataFrame(cells, columns=names, dtype=object)
+        return self.decider.encoder.plain.make_frame(self.decider.encoder.plain.gather(people))
 
     def _encode(self, frame: pd.DataFrame) -> Tensor:
         return torch.from_numpy(self.decider.encoder.encode(frame, quiet=True))  # (n, D) float64

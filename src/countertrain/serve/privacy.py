@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import pandas as pd
 import torch
 from torch import Tensor
 
+from countertrain.recourse.answer import Recourse
 from countertrain.recourse.explanation import Explanation, Option
 from countertrain.recourse.search import RecourseSearch
 
@@ -45,20 +45,17 @@ class Blur:
                 spacing[k] = reference.find_nearest(rows, k, _NEIGHBOURS + 1)[0][:, -1].sort().values  # own: 0
         return cls(search, spacing, identifying)
 
-    def hide_people(self, explanations: Sequence[Explanation]) -> list[Explanation]:
+    def hide_people(self, recourse: Recourse) -> list[Explanation]:
         """Explanations without real people, in which nothing depends on a single one."""
+        explanations = [*(recourse if self.identifying else recourse.without_nearest())]
         options = [option for one in explanations for option in one.options]
         classes = self.search.decider.classes
         target = torch.tensor([classes.index(one.target) for one in explanations for _ in one.options])
         percentiles = iter(self._measure_percentiles(options, target))
         return [
-            replace(one, options=tuple(self._hide(option, next(percentiles)) for option in one.options))
+            replace(one, options=tuple(_blur(option, next(percentiles)) for option in one.options))
             for one in explanations
         ]
-
-    def _hide(self, option: Option, percentile: float | None) -> Option:
-        nearest = option.nearest if self.identifying else ()
-        return replace(option, nearest=nearest, plausibility_distance=None, plausibility_percentile=percentile)
 
     def _measure_percentiles(self, options: Sequence[Option], target: Tensor) -> list[float | None]:
         """Per cent of real rows of the target class that are nearer to their fifth neighbour, in steps."""
@@ -66,10 +63,8 @@ class Blur:
         reference, encoder = self.search.reference, self.search.decider.encoder
         if reference is None or not options:
             return found
-        cells = pd.DataFrame(
-            [[*option.values.values()] for option in options], columns=[*encoder.schema.names], dtype=object
-        )
-        x = torch.from_numpy(encoder.encode(cells, quiet=True))
+        told = encoder.plain.make_frame(encoder.plain.gather([option.values for option in options]))
+        x = torch.from_numpy(encoder.encode(told, quiet=True))
         for k, spacing in self.spacing.items():
             mine = (target == k).nonzero()[:, 0]
             if not len(mine):
@@ -79,3 +74,8 @@ class Blur:
             for i, value in zip(mine.tolist(), share.tolist(), strict=True):
                 found[i] = round(100 * value / _STEP) * _STEP
         return found
+
+
+def _blur(option: Option, percentile: float | None) -> Option:
+    """An option without its distance to the nearest real row."""
+    return replace(option, plausibility_distance=None, plausibility_percentile=percentile)

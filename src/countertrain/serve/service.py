@@ -1,6 +1,7 @@
 """Models by name, which can be replaced while they are asked."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -234,6 +235,7 @@ class Service:
 
     def _replace(self, edition: Edition) -> None:
         self._now, self._before = edition, self._now
+        gc.unfreeze()  # what nobody needs any more may have been loaded at the start
         self.counters.add("countertrain_reloads_total", outcome="done")
         _log.info("serving %s", self._say_models())
 

@@ -1,5 +1,7 @@
 """A few rows of Python's own values, read without pandas, whose calls cost more than one person's row is worth."""
 
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,13 +45,29 @@ class PlainReader:
         ]
         self._keeping = [(i, part, isinstance(c, Numeric)) for i, (c, part) in enumerate(columns) if keeps_missing(c)]
 
+    @cached_property
+    def index(self) -> pd.Index:
+        """The names of the columns as an index of objects, which pandas reads and compares sooner than one of texts."""
+        return pd.Index(self._names, dtype=object)
+
+    def gather(self, people: Sequence[Mapping[str, Any]]) -> Cells:
+        """The cells of people by the names of their columns, None where one is missing."""
+        cells = np.empty((len(people), len(self._names)), dtype=object)
+        for row, person in zip(cells, people, strict=True):
+            row[:] = [person.get(name) for name in self._names]
+        return cells
+
+    def make_frame(self, cells: Cells, index: pd.Index | None = None) -> pd.DataFrame:
+        """Cells as a table whose types nobody has settled."""
+        return pd.DataFrame(cells, index, self.index, dtype=object)
+
     def take(self, rows: pd.DataFrame | NDArray[Any]) -> Cells | None:
         """The cells of a few rows whose types nobody has settled; None of any other table."""
         if len(rows) > _FEW:
             return None
         if isinstance(rows, np.ndarray):
             return rows if rows.dtype == object and rows.shape[1:] == (len(self._names),) else None
-        known = isinstance(rows, pd.DataFrame) and rows.columns.tolist() == self._names
+        known = isinstance(rows, pd.DataFrame) and (rows.columns is self.index or [*rows.columns] == self._names)
         return rows.to_numpy() if known and {*rows.dtypes} == {np.dtype(object)} else None
 
     def encode(self, cells: Cells) -> NDArray[np.float64] | None:
