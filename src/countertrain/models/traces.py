@@ -103,7 +103,7 @@ class _Taped:
         self.rows_last = self._logits.detach()
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
-        (grad,) = torch.autograd.grad(self._logits, self._x, by_logits)
+        (grad,) = torch.autograd.grad(self._logits, self._x, by_logits, retain_graph=True)  # may be asked again
         return grad
 
 
