@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from countertrain.constraints import Constraints
 from countertrain.models.architectures import mlp
 from countertrain.search.generator import Generator
-from countertrain.search.generators import face, growing_spheres
+from countertrain.search.generators import amortised, face, growing_spheres
 from countertrain.search.paths import Graph, Paths
 from countertrain.search.penalties import distance
 from countertrain.search.rules import SGD
@@ -207,3 +208,19 @@ def test_what_a_rule_that_proposes_rows_would_not_look_at_is_refused(changed: di
 
 def test_rules_that_propose_are_told_from_those_that_step() -> None:
     assert [hasattr(rule, "step") for rule in (SGD(), Spheres(), Paths())] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "generator", [growing_spheres(n_candidates=80), face(n_near=6, tau=0.6), amortised(n_updates=60, tau=0.6)]
+)
+def test_a_category_has_one_level_wherever_a_search_goes(generator: Generator) -> None:
+    x, y = toy_rows(5, 2)
+    x = torch.cat([x[:, :2], functional.one_hot(x[:, 2:].argmax(-1), 3)], dim=1)
+    model = toy_model(x, y)
+    limits = Constraints.of(5, categories=[slice(2, 5)], lower=[-4, -4, 0, 0, 0], upper=[4, 4, 1, 1, 1])
+    found = generator.bind(x, y)(model, x, 1 - y, constraints=limits)
+    for rows in (found.x, found.nascent):
+        assert ((rows[:, 2:] == 0) | (rows[:, 2:] == 1)).all()
+        assert (rows[:, 2:].sum(-1) == 1).all()
+    assert (found.x[:, 2:] != x[:, 2:]).any()
+    assert found.mature.any()

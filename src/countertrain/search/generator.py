@@ -254,7 +254,7 @@ class Generator:
         if not hasattr(self.rule, "step"):
             return Proposals(self, population, constraints)
         see, _ = Tracer(population), self._short_cuts
-        if self.compiled:
+        if self.compiled and not self._guards:  # these ask the model for several slopes, which compiled code cannot
             fast = compiled(Generator._advance)
             return lambda pool, first, n: fast(self, see, pool, constraints, torch.tensor(float(first)), n)
         small = SmallSteps.of(self, population, constraints, pool)
