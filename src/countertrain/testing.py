@@ -17,7 +17,7 @@ from countertrain.models.layers import blank
 from countertrain.models.population import Population
 from countertrain.search.generator import Generator
 from countertrain.search.losses import cross_entropy, predict
-from countertrain.search.state import Counterfactuals
+from countertrain.search.state import Counterfactuals, SearchState
 from countertrain.training.history import History
 from countertrain.training.method import Blocks, Method, Term, TermState, add_up
 from countertrain.training.trainer import CounterfactualTrainer
@@ -179,21 +179,46 @@ def _check_one_search(
 
 
 def _check_maturity(generator: Generator, model: nn.Module, found: Counterfactuals) -> None:
-    with torch.no_grad():
-        p = (-cross_entropy(model(found.x), found.target)).exp()
-        p_start = (-cross_entropy(model(found.factual), found.target)).exp()
+    begun = replace(generator, n_steps=0)(model, found.factual, found.target).x
+    p, allowed = _judge(generator, model, found.x, found)
+    p_start, allowed_at_start = _judge(generator, model, found.factual, found)
     tau, steps = float(torch.as_tensor(generator.tau)), found.n_steps
     tiny = 1e3 * torch.finfo(p.dtype).eps
     _promise((p >= tau - tiny)[found.mature], "a mature counterfactual must have p(target) >= tau")
-    _promise((p < tau + tiny)[~found.mature], "a counterfactual with p(target) >= tau must be called mature")
+    _promise(allowed[found.mature], "a mature counterfactual must have what its penalties ask for beyond tau")
+    _promise((p < tau + tiny)[~found.mature & allowed], "a counterfactual with p(target) >= tau must be called mature")
     _promise((steps >= 0) & (steps <= generator.n_steps), f"steps must be counted from 0 to T = {generator.n_steps}")
     _promise((steps == generator.n_steps)[~found.mature], "an immature row must have made all T steps")
-    start = found.factual.unsqueeze(0)
-    if not generator.start.draws and torch.equal(generator.space.decode(generator.space.encode(start)), start):
-        there = p_start >= tau + tiny
+    if torch.equal(begun, found.factual):
+        there = (p_start >= tau + tiny) & allowed_at_start
         _promise(there.any(), "nothing was checked: no factual has reached tau before the search; lower tau")
         _promise((found.x == found.factual)[there], "a row that starts at tau must stay where it is")
         _promise((steps == 0)[there], "a row that starts at tau must make no step")
+
+
+def _judge(generator: Generator, model: nn.Module, x: Tensor, found: Counterfactuals) -> tuple[Tensor, Tensor]:
+    """The probability of the target at rows x (n, D), and whether the penalties that ask for more have it, (n,)."""
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = model(x)
+    by_class, target = logits.detach().mT.unsqueeze(0), found.target.unsqueeze(0)
+    seen = SearchState(
+        x=x.detach().unsqueeze(0),
+        by_class=by_class,
+        log_p=by_class.log_softmax(1),
+        own_logit=by_class.gather(1, target.unsqueeze(1)),
+        change=(x.detach() - found.factual).unsqueeze(0),
+        factual=found.factual.unsqueeze(0),
+        target=target,
+        step=generator.n_steps,
+        n_steps=generator.n_steps,
+        by_rows=lambda by: torch.autograd.grad(logits, x, by.squeeze(0).mT, retain_graph=True)[0].unsqueeze(0),
+    )
+    allowed = torch.ones_like(found.target, dtype=torch.bool)
+    for _, penalty in generator.penalties:
+        if hasattr(penalty, "allows"):
+            allowed &= penalty.allows(seen).squeeze(0)
+    return (-cross_entropy(logits.detach(), found.target)).exp(), allowed
 
 
 def _check_not_vacuous(generator: Generator, model: nn.Module, found: Sequence[Counterfactuals]) -> None:
@@ -204,7 +229,8 @@ def _check_not_vacuous(generator: Generator, model: nn.Module, found: Sequence[C
             (steps == generator.n_steps) & ~mature, f"without tau, every row must make T = {generator.n_steps} steps"
         )
     else:
-        _promise((mature & (steps > 0)).any(), "nothing was checked: no row matures; allow more steps or lower tau")
+        acted = (steps > 0) if generator.n_steps else (x != found[0].factual).any(-1)
+        _promise((mature & acted).any(), "nothing was checked: no row matures; allow more steps or lower tau")
         _promise((~mature).any(), "nothing was checked: every row matures; raise tau")
     _promise((x != found[0].factual).any(), "nothing was checked: no row moves")
     _promise((x != free.x).any(), "constraints must change what the search finds")

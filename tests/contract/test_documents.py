@@ -29,7 +29,7 @@ from countertrain.cli.app import _spread
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("COUNTERTRAIN_DATA", ROOT.parent / "shared" / "data"))
 WHOLE = ("docs/quickstart.md", "docs/concepts.md", "docs/how-to.md")
-PYTHON_ONLY = ("README.md", "CONTRIBUTING.md")  # their commands take minutes
+PYTHON_ONLY = ("README.md", "CONTRIBUTING.md", "docs/generators.md")  # their commands take minutes
 TUTORIAL, TABLE = "docs/tutorial-credit.md", "credit_default_balanced.csv.gz"
 BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 PORT = "8000"

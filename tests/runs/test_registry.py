@@ -1,5 +1,6 @@
 """Names become the right objects, with the right numbers in them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace, LatentSpace
 from countertrain.search.vae import VAE
 from countertrain.tables import load
+from countertrain.testing import check_generator, toy_rows
 from countertrain.training.ct import CounterfactualMethod
 
 MOONS = load("moons")
@@ -61,6 +63,33 @@ def test_generic_has_no_energy_and_revise_walks_in_a_latent_space(monkeypatch: p
     revise = build_generator(settings(generator="revise"), MOONS)
     assert revise.penalties == generic.penalties
     assert isinstance(revise.space, LatentSpace)
+
+
+EASY: dict[str, dict[str, object]] = {
+    "gravitational": {"n_near": 5, "lambda_pull": 0.1},
+    "greedy": {"step_size": 0.3, "n_steps": 12},
+    "growing_spheres": {"width": 0.4, "n_candidates": 60, "n_steps": 9},
+    "revise": {"n_steps": 50},
+    "face": {"n_near": 4, "n_steps": 6},
+    "amortised": {"n_updates": 60},
+}
+"""What lets some toy rows mature, and not all."""
+
+
+@pytest.mark.parametrize("name", registry.GENERATORS)
+def test_every_generator_by_name_keeps_the_contract_and_trains(name: str) -> None:
+    x, y = toy_rows(3, 3, dtype=torch.float32)
+    check_generator(registry.GENERATORS[name](tau=0.6, **EASY.get(name, {})).bind(x, y))
+    few = settings(generator=name, epochs=2, n_ce=30, hidden=[4], seeds=[0, 1], tau=0.6, n_steps=5)
+    models = build_models(few, MOONS)
+    history = build_trainer(few, MOONS).fit(models, MOONS.train.x[:60], MOONS.train.y[:60])
+    assert torch.tensor(history["div"]).isfinite().all()
+
+
+def test_the_list_of_generators_says_where_each_comes_from() -> None:
+    for told in registry.describe("generator"):
+        assert re.search(r"\(.*\d{4}\)", told.title), told.name
+        assert "tau" in told.settings
 
 
 @pytest.mark.parametrize(

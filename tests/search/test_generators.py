@@ -5,9 +5,11 @@ import torch
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
+from countertrain.models.architectures import mlp
+from countertrain.search.fragility import Fragility
 from countertrain.search.generator import Generator
-from countertrain.search.generators import eccco, generic, gravitational, greedy, nearest, revise
-from countertrain.search.losses import log_probabilities
+from countertrain.search.generators import eccco, generic, gravitational, greedy, nearest, probe, revise
+from countertrain.search.losses import log_odds, log_probabilities
 from countertrain.search.penalties import Gravity, ScheduledEnergy, distance
 from countertrain.search.rules import SGD, Adam
 from countertrain.search.state import Penalty, SearchState
@@ -220,3 +222,70 @@ def test_a_greedy_search_changes_few_features_and_never_wastes_a_step_on_what_is
     assert not moved[:, :2].any()
     torch.testing.assert_close(moved.sum(-1)[~once.mature], torch.full((int((~once.mature).sum()),), 0.3).double())
     assert moved.max() < 0.1 + 1e-9
+
+
+def test_the_log_odds_are_those_of_the_target_against_all_others() -> None:
+    logits, target = torch.randn(2, 7, 4, dtype=torch.float64), torch.arange(14).view(2, 7) % 4
+    p = logits.softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(log_odds(logits.mT, target), p.logit())
+
+
+def fragility_at(model: nn.Module, rows: Tensor, target: Tensor) -> SearchState:
+    """The state of a search at rows (n, D), with the slopes of the model."""
+    x = rows.clone().requires_grad_()
+    logits = model(x)
+    z = logits.detach().mT[None]
+    return SearchState(
+        rows[None], z, z.log_softmax(1), pick(logits.detach()[None], target[None]), 0 * rows[None], rows[None],
+        target[None], 1, 1, lambda by: torch.autograd.grad(logits, x, by[0].mT, retain_graph=True)[0][None],
+    )  # fmt: skip
+
+
+def test_the_share_of_noisy_copies_that_lose_the_target_is_as_probe_estimates_it() -> None:
+    x, y = toy_rows(3, 2)
+    model, sigma = nn.Linear(3, 2).double(), 0.7
+    target, stream = 1 - y, torch.Generator().manual_seed(0)
+    fragile = Fragility(sigma=sigma, most=0.2)
+    share = fragile.measure(fragility_at(model, x, target))[0]
+    noise = sigma * torch.randn(20_000, *x.shape, generator=stream, dtype=torch.float64)
+    lost = (model(x + noise).argmax(-1) != target).double().mean(0)
+    torch.testing.assert_close(share, lost, rtol=0, atol=0.015)  # of a linear model, the estimate is exact
+    assert share.min() < 0.1
+    assert share.max() > 0.9
+    penalty = fragile(fragility_at(model, x, target))[0]
+    assert torch.equal(penalty, (share - 0.2).clamp(min=0))
+
+
+def test_the_slopes_of_fragility_are_those_of_finite_differences_where_the_slope_of_the_model_stays() -> None:
+    x, y = toy_rows(3, 2)
+    model, target, fragile = mlp(3, 2, hidden=(8,), seed=1).double(), 1 - y, Fragility(sigma=0.5, most=0.3)
+    here = fragility_at(model, x, target)
+    known = here.by_rows(fragile.slopes(here).by_logits)[0].clone()
+    for j in range(3):
+        step = torch.eye(3, dtype=torch.float64)[j] * 1e-6
+        up, down = (fragile(fragility_at(model, x + way * step, target))[0] for way in (1, -1))
+        torch.testing.assert_close(known[:, j], (up - down) / 2e-6, rtol=1e-4, atol=1e-7)
+    moving = (known != 0).any(-1)
+    assert moving.any()
+    assert not moving.all()
+
+
+def test_advice_of_probe_survives_the_errors_for_which_it_was_made_and_keeps_the_contract() -> None:
+    check_generator(probe(tau=0.6, most=0.2))
+    x, y = toy_rows(3, 3)
+    model, target = toy_model(x, y), (y + 1) % 3
+    stream = torch.Generator().manual_seed(0)
+    noise = 0.25 * torch.randn(500, *x.shape, generator=stream, dtype=torch.float64)
+
+    def lost(found: Tensor) -> float:
+        return float((model(found + noise).argmax(-1) != target).double().mean())
+
+    sturdy = probe(tau=0.5, sigma=0.25, most=0.05, n_steps=200)(model, x, target)
+    plain = generic(tau=0.5, n_steps=200)(model, x, target)
+    assert plain.mature.all()
+    assert sturdy.mature.all()
+    assert lost(sturdy.x) < 0.08
+    assert lost(plain.x) > 0.15
+    assert (sturdy.n_steps >= plain.n_steps).all()
+    with pytest.raises(ValueError, match="which this state of a search does not have"):
+        Fragility()(state())

@@ -95,6 +95,7 @@ def evaluate(
     reference = protocol.compare_with(x, y, n_classes, stream)
     grid = [(weight, j) for weight in protocol.lambda_egy for j in range(protocol.rounds)]
     blocks = max(1, _BUDGET // (len(population) * protocol.individuals * max(x[0].numel(), 32)))
+    generator = None if generator is None else generator.prepare(population, constraints)
     frames = []
     for first in range(0, len(grid), blocks):
         part = grid[first : first + blocks]

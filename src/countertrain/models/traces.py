@@ -105,7 +105,8 @@ class _Taped:
         self.rows_last = self._logits.detach()
 
     def by_rows(self, by_logits: Tensor) -> Tensor:
-        (grad,) = torch.autograd.grad(self._logits, self._x, by_logits)
+        again = not torch.compiler.is_compiling()  # may be asked again; compiled code makes one graph of it all
+        (grad,) = torch.autograd.grad(self._logits, self._x, by_logits, retain_graph=again)
         return grad
 
 

@@ -13,6 +13,7 @@ __all__ = ["choose_compiled", "seconds_saved"]
 _UPDATE = 5e-4  # seconds that compiled code saves on an update of the weights, at least, however many models there are
 _ROW = 2e-6  # and on a counterfactual of a model; both of one core, see docs/performance.md
 _WIDE = 128  # features from which matrix products dominate, compiled or not
+_OTHERWISE = ("revise", "growing_spheres", "probe", "nearest", "face", "amortised")  # searches that gain nothing by it
 _SEARCHING = ("ct", "ar", "cd", "taught")  # methods whose search is compiled
 _COMPILING = 80.0  # seconds, most of them the C++ compiler's
 _WORTH = 3  # times the compiling that must be saved
@@ -35,7 +36,7 @@ def seconds_saved(settings: Settings, n_rows: int, n_features: int) -> float:
     if (
         settings.objective not in _SEARCHING
         or settings.model == "lenet"
-        or settings.generator == "revise"
+        or settings.generator in _OTHERWISE
         or n_features > _WIDE
     ):
         return 0.0

@@ -23,8 +23,8 @@ from countertrain.runs.monotone import declare_monotone
 from countertrain.runs.plugins import PluginError, find_plugins, load_plugin
 from countertrain.runs.wanted import check_wanted
 from countertrain.runs.weighting import weight_classes
+from countertrain.search import generators
 from countertrain.search.generator import Generator
-from countertrain.search.generators import eccco, generic, gravitational, greedy, nearest, revise
 from countertrain.search.rules import SGD
 from countertrain.search.space import FeatureSpace
 from countertrain.search.vae import VAE, fit_vae
@@ -83,12 +83,16 @@ OBJECTIVES: Makers = {
     "counternet": methods.counternet,
 }
 GENERATORS: Makers = {
-    "eccco": eccco,
-    "generic": generic,
-    "revise": revise,
-    "gravitational": gravitational,
-    "greedy": greedy,
-    "nearest": nearest,
+    "eccco": generators.eccco,
+    "generic": generators.generic,
+    "revise": generators.revise,
+    "gravitational": generators.gravitational,
+    "greedy": generators.greedy,
+    "growing_spheres": generators.growing_spheres,
+    "probe": generators.probe,
+    "nearest": generators.nearest,
+    "face": generators.face,
+    "amortised": generators.amortised,
 }
 TERMS: Makers = {
     "yloss": ct.yloss,
@@ -245,7 +249,9 @@ def build_generator(settings: "Settings | Sequence[Settings]", data: Dataset, ow
         return own.generator
     runs = _list(settings)
     first = runs[0]
-    make = generic if first.objective == "bl" else find_maker("generator", first.generator)  # bl never searches
+    make = (
+        generators.generic if first.objective == "bl" else find_maker("generator", first.generator)
+    )  # bl never searches
     parts: dict[str, Callable[[], object]] = {
         "space": lambda: FeatureSpace(keep=data.categories if first.train_categories == "change" else ()),
         "rule": lambda: SGD(first.step_size),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from countertrain.search.checks import check_search, check_targets, wrong_logits
 from countertrain.search.losses import log_probabilities
 from countertrain.search.penalties import CrossEntropy
 from countertrain.search.pool import Pool, join_pools
+from countertrain.search.proposals import Proposals, Proposer
 from countertrain.search.rules import SGD
 from countertrain.search.small_steps import SmallSteps
 from countertrain.search.space import FeatureSpace
@@ -57,7 +58,7 @@ class Generator:
     penalties: Sequence[tuple[Weight, Penalty]]
     loss: Penalty | None = field(default_factory=CrossEntropy)
     space: StateSpace = field(default_factory=FeatureSpace)
-    rule: StepRule = field(default_factory=SGD)
+    rule: StepRule | Proposer = field(default_factory=SGD)
     start: Start = field(default_factory=Factual)
     n_steps: int = 30
     """T, the most steps that a row may make."""
@@ -93,6 +94,9 @@ class Generator:
         numbers are drawn, each row has a stream of its own, from `seed` and its numbers, or from a seed (P, n) per row.
         """
         population = as_population(model)
+        if hasattr(self.start, "learn"):
+            ready = self.prepare(population, constraints)
+            return ready(population, factual, target, constraints=constraints, epsilon=epsilon, seed=seed)
         check_search(factual, target, len(population), constraints)
         stacked = target.ndim == 2
         if not stacked:
@@ -127,6 +131,12 @@ class Generator:
             start=_bind(self.start, x, y),
         )
 
+    def prepare(self, model: Model | Models | Sequence[nn.Module], constraints: Constraints | None = None) -> Self:
+        """The generator ready for these models; a start that learns from them has learnt, once for many searches."""
+        if not hasattr(self.start, "learn"):
+            return self
+        return replace(self, start=self.start.learn(self, as_population(model), constraints))
+
     def member(self, i: int) -> Self:
         """The generator of model i of a population alone."""
         penalties = tuple((member(weight, i), penalty) for weight, penalty in self.penalties)
@@ -160,7 +170,7 @@ class Generator:
             x = _project(lay_out(x), low, high, constraints)
         # p >= tau, said of the logarithm of p, which is never above 0
         limit = torch.tensor(1.0) if self.tau is None else torch.as_tensor(share(self.tau)).log()
-        return Pool(
+        pool = Pool(
             z=own(z),
             x=own(x),
             factual=factual,
@@ -175,6 +185,9 @@ class Generator:
             epsilon=share(epsilon),
             weights=tuple(share(weight) for weight, _ in self.penalties),
         )
+        if self.n_steps or x is factual:
+            return pool
+        return replace(pool, nascent=_project(pool.set_out(x), low, high, constraints))  # a start that is the end, too
 
     def _box(self, factual: Tensor, constraints: Constraints | None) -> tuple[Tensor | None, Tensor | None]:
         """Lowest and highest value that each feature may take, if there are any."""
@@ -219,14 +232,30 @@ class Generator:
         # the last iterate may have matured
         near, mature = pool.is_near(pool.x - pool.factual), pool.mature
         if self.tau is not None:
-            mature = mature | pool.is_mature(log_probabilities(population(pool.x)))
+            mature = mature | self._look(population, pool)
         pool = replace(pool, mature=mature, nascent=choose(near, pool.x, pool.nascent))
         return pool.put_into(everyone, where)
 
+    def _look(self, population: Models, pool: Pool) -> Tensor:
+        """Which rows are mature where they are, (P, n)."""
+        if not self._guards:
+            return pool.is_mature(log_probabilities(population(pool.x)))
+        seen = Tracer(population)(pool.x)
+        return self._is_done(pool, pool.state(pool.x, seen.rows_last, self.n_steps, self.n_steps, seen.by_rows))
+
+    def _is_done(self, pool: Pool, state: SearchState) -> Tensor:
+        """Which rows have come to tau, and to whatever else is asked of them, (P, n)."""
+        done = pool.is_mature(state.log_p)
+        for guard in self._guards:
+            done = done & guard.allows(state)
+        return done
+
     def _choose_steps(self, population: Models, constraints: Constraints | None) -> Callable[[Pool, int, int], Pool]:
-        """How steps first, first + 1, ..., n of them, are made by torch: compiled or not."""
+        """How steps first, first + 1, ..., n of them, are made: proposed by the rule, compiled, or as torch does it."""
+        if not hasattr(self.rule, "step"):
+            return Proposals(self, population, constraints)
         see, _ = Tracer(population), self._short_cuts
-        if self.compiled:
+        if self.compiled and not self._guards:  # these ask the model for several slopes, which compiled code cannot
             fast = compiled(Generator._advance)
             return lambda pool, first, n: fast(self, see, pool, constraints, torch.tensor(float(first)), n)
         return lambda pool, first, n: self._advance(see, pool, constraints, first, n)
@@ -245,16 +274,16 @@ class Generator:
             seen = see(x)
             if seen.rows_last.shape[::2] != pool.target.shape:
                 raise wrong_logits(seen.rows_last.transpose(1, 2), pool.target)
-            state = pool.state(x, materialise(seen.rows_last), k, self.n_steps)
+            state = pool.state(x, materialise(seen.rows_last), k, self.n_steps, seen.by_rows)
+            if self.tau is not None:  # before the slopes: who asks for more than tau may ask the pass for others
+                mature = mature | self._is_done(pool, state)
             by_logits, by_x = self._slopes(pool.weights, state)
             grad = seen.by_rows(materialise(by_logits))
             for weight, slopes in by_x:
                 grad = _add(grad, weight, slopes)
             nascent = choose(pool.is_near(state.change), x, nascent)
-            if self.tau is not None:
-                mature = mature | pool.is_mature(state.log_p)
             grad = self.space.pull_back(z, grad, pool.low, pool.high)
-            delta, memory = self.rule.step(grad, memory, k)
+            delta, memory = self.rule.step(grad, memory, k)  # type: ignore[union-attr]  # no proposer comes here
             z = zero_nan(delta).add_(self.space.settle(z, x))
             moved = _project(self.space.decode(z), pool.low, pool.high, constraints)
             x = materialise(choose(mature, x, moved))  # mature rows stay where they are; their z no longer matters
@@ -307,6 +336,11 @@ class Generator:
         parts = [*([] if self.loss is None else [self.loss]), *(penalty for _, penalty in self.penalties)]
         cuts = ("amounts", "slopes")
         return tuple(next((cut for cut in cuts if knows(part, cut, "__call__")), "") for part in parts)
+
+    @cached_property
+    def _guards(self) -> tuple[Any, ...]:
+        """The penalties that ask for more than tau."""
+        return tuple(penalty for _, penalty in self.penalties if hasattr(penalty, "allows"))
 
 
 def _bind(part: Part, x: Tensor, y: Tensor) -> Part:

@@ -1,16 +1,23 @@
-"""Generators by name: those of the paper, and the attacks and samplers that are compositions of the same parts."""
+"""Generators by name: those of the paper and of others, and attacks and samplers that are made of the same parts."""
 
 from countertrain.models.population import Weight
+from countertrain.search.fragility import Fragility
 from countertrain.search.generator import Generator
+from countertrain.search.paths import Paths
 from countertrain.search.penalties import Energy, Escape, FreeEnergy, Gravity, ScheduledEnergy, distance
 from countertrain.search.rules import SGD, Greedy, Langevin, Sign
 from countertrain.search.space import FeatureSpace, LatentSpace
+from countertrain.search.spheres import Spheres
 from countertrain.search.starts import Around, Factual, NearestReal
 from countertrain.search.state import StateSpace, StepRule
 from countertrain.search.vae import VAE
+from countertrain.search.writing import Writing
 from countertrain.words import refuse_attribute
 
-__all__ = ["eccco", "fgsm", "generic", "gravitational", "greedy", "langevin", "nearest", "pgd", "revise"]
+__all__ = [
+    "amortised", "eccco", "face", "fgsm", "generic", "gravitational", "greedy", "growing_spheres", "langevin",
+    "nearest", "pgd", "probe", "revise",
+]  # fmt: skip
 __getattr__ = refuse_attribute(__name__, __all__)
 
 
@@ -22,7 +29,7 @@ def generic(
     n_steps: int = 30,
     tau: Weight | None = 0.75,
 ) -> Generator:
-    """Wachter's search: cross-entropy and distance."""
+    """Cross-entropy and distance (Wachter, Mittelstadt, Russell 2018)."""
     return Generator(
         ((lambda_cost, distance),), space=space or FeatureSpace(), rule=rule or SGD(), n_steps=n_steps, tau=tau
     )
@@ -39,7 +46,7 @@ def eccco(
     n_steps: int = 30,
     tau: Weight | None = 0.75,
 ) -> Generator:
-    """ECCCo: cross-entropy, distance and energy, for counterfactuals that are faithful to the model."""
+    """Cross-entropy, distance and energy: faithful to the model (ECCCo, Altmeyer et al. 2024)."""
     return Generator(
         ((lambda_cost, distance), (lambda_egy, ScheduledEnergy(schedule, rho))),
         space=space or FeatureSpace(),
@@ -58,7 +65,10 @@ def revise(
     tau: Weight | None = 0.75,
     seed: int = 0,
 ) -> Generator:
-    """REVISE: the generic objective, searched in the latent space of a VAE, which `bind` fits if none is given."""
+    """The generic objective in the latent space of a VAE (REVISE, Joshi et al. 2019).
+
+    `bind` fits the VAE if none is given.
+    """
     return Generator(
         ((lambda_cost, distance),), space=LatentSpace(vae, seed), rule=rule or SGD(), n_steps=n_steps, tau=tau
     )
@@ -74,7 +84,7 @@ def gravitational(
     n_steps: int = 30,
     tau: Weight | None = 0.75,
 ) -> Generator:
-    """The generic objective, and the distance to the real rows of the target class that are nearest."""
+    """The generic objective, and the distance to real rows of the target class (Altmeyer et al. 2023)."""
     return Generator(
         ((lambda_cost, distance), (lambda_pull, Gravity(n_near))),
         space=space or FeatureSpace(),
@@ -85,13 +95,70 @@ def gravitational(
 
 
 def greedy(*, step_size: float = 0.1, most: int = 10, n_steps: int = 30, tau: Weight | None = 0.75) -> Generator:
-    """One feature at a time, the one with the largest gradient (Schut et al. 2021): few features change."""
+    """One feature at a time, the one with the largest gradient (Schut et al. 2021)."""
     return Generator((), space=FeatureSpace(still=True), rule=Greedy(step_size, most), n_steps=n_steps, tau=tau)
 
 
 def nearest(*, tau: Weight | None = 0.75) -> Generator:
-    """The nearest real row of the target class, as far as people can change; mature if the model accepts it."""
+    """The nearest real row of the target class (nearest unlike neighbour, Dasarathy 1995).
+
+    As far as people can change; mature if the model accepts it.
+    """
     return Generator((), start=NearestReal(), n_steps=0, tau=tau)
+
+
+def growing_spheres(
+    *, width: float = 0.2, n_candidates: int = 1000, sparse: bool = True, n_steps: int = 30, tau: Weight = 0.75
+) -> Generator:
+    """Random rows from ever wider shells, without a gradient (growing spheres, Laugel et al. 2018).
+
+    Each step is one call of the model for all candidates of a shell.
+    """
+    return Generator((), loss=None, rule=Spheres(width, n_candidates, sparse), n_steps=n_steps, tau=tau)
+
+
+def face(*, n_near: int = 10, n_steps: int = 30, tau: Weight = 0.75) -> Generator:
+    """Along real rows to one of which the model is sure (FACE, Poyiadzi et al. 2020).
+
+    The shortest way in the graph of the `n_near` nearest neighbours, a row a step; `bind` makes the graph.
+    """
+    return Generator((), loss=None, rule=Paths(n_near), n_steps=n_steps, tau=tau)
+
+
+def probe(
+    *,
+    lambda_cost: Weight = 0.001,
+    lambda_hold: Weight = 1.0,
+    sigma: float = 0.1,
+    most: float = 0.1,
+    space: StateSpace | None = None,
+    rule: StepRule | None = None,
+    n_steps: int = 30,
+    tau: Weight | None = 0.75,
+) -> Generator:
+    """Advice that survives small errors in carrying it out (PROBE, Pawelczyk et al. 2023).
+
+    Mature are only rows of whose noisy copies, with standard deviation sigma, at most the share `most` lose the target.
+    """
+    return Generator(
+        ((lambda_cost, distance), (lambda_hold, Fragility(sigma, most))),
+        space=space or FeatureSpace(),
+        rule=rule or SGD(),
+        n_steps=n_steps,
+        tau=tau,
+    )
+
+
+def amortised(
+    *, lambda_near: Weight = 0.1, hidden_writer: tuple[int, ...] = (50, 50), n_updates: int = 500, tau: Weight = 0.75
+) -> Generator:
+    """A network beside the model writes each counterfactual in one pass (ours; the idea: CounterNet, Guo et al. 2023).
+
+    In training it learns in turns with the model; from a model that is trained already, by `n_updates` when it is asked
+    or `prepare`d.
+    """
+    start = Writing(hidden_writer, n_updates=n_updates)
+    return Generator(((lambda_near, distance),), loss=None, start=start, n_steps=0, tau=tau)
 
 
 def fgsm(epsilon: float) -> Generator:

@@ -1,6 +1,6 @@
 """The rows under search: looked at, taken out when most are done, and put back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -11,6 +11,8 @@ from countertrain.models.kernels import keep_label
 from countertrain.search.state import Memory, SearchState
 
 __all__ = ["Pool", "join_pools"]
+
+_NEARLY = 0.999  # of epsilon, so that rounding takes no row beyond it
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +38,20 @@ class Pool:
         """The targets, to stand beside classes, (P, 1, n)."""
         return self.target.unsqueeze(1)
 
-    def state(self, x: Tensor, by_class: Tensor, step: int, n_steps: int) -> SearchState:
+    def state(
+        self, x: Tensor, by_class: Tensor, step: int, n_steps: int, by_rows: Callable[[Tensor], Tensor] | None = None
+    ) -> SearchState:
         """What penalties may see of the rows at x, whose logits these are, (P, K, n)."""
         log_p, own_logit = by_class.log_softmax(1), keep_label(by_class, self.label)
-        return SearchState(x, by_class, log_p, own_logit, x - self.factual, self.factual, self.target, step, n_steps)
+        change = x - self.factual
+        return SearchState(x, by_class, log_p, own_logit, change, self.factual, self.target, step, n_steps, by_rows)
+
+    def set_out(self, x: Tensor) -> Tensor:
+        """As far on the straight way from the factuals to x (P, n, *shape) as epsilon lets a nascent row go."""
+        change = x - self.factual
+        far = change.abs().flatten(2).amax(-1)  # (P, n)
+        share = torch.where(far > self.epsilon, _NEARLY * self.epsilon / far, 1.0)
+        return self.factual + change * share.view(*share.shape, *[1] * (x.ndim - 2))
 
     def is_near(self, change: Tensor) -> Tensor:
         """Which rows are within epsilon of their factuals in every feature, (P, n)."""

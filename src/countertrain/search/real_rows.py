@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-__all__ = ["RealRows", "look_at"]
+__all__ = ["RealRows", "find_nearest", "look_at"]
 
 _MOST = 2000  # rows of a class that are kept
 _BUDGET = 2**22  # numbers of one block of distances
@@ -36,11 +36,16 @@ class RealRows:
             mine, rows = target == label, self.by_class[label].to(x)
             if not len(rows):
                 raise ValueError(f"the training rows have none of class {label}, so that none can be near")
-            flat, real = x[mine].flatten(1), rows.flatten(1)
-            parts = (torch.cdist(part, real, p=1) for part in flat.split(max(1, _BUDGET // len(real))))
-            at = torch.cat([part.topk(min(k, len(real)), largest=False).indices for part in parts])  # (m, k)
+            _, at = find_nearest(x[mine].flatten(1), rows.flatten(1), min(k, len(rows)))
             found[mine] = rows[torch.cat([at, at[:, :1].expand(-1, k - at.shape[1])], dim=1)]
         return found
+
+
+def find_nearest(x: Tensor, real: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """How far (l1) the k nearest of real rows (r, D) are from each row of x (m, D), and their places, (m, k)."""
+    parts = (torch.cdist(part, real, p=1) for part in x.split(max(1, _BUDGET // len(real))))
+    near = [part.topk(k, largest=False) for part in parts]
+    return torch.cat([each.values for each in near]), torch.cat([each.indices for each in near])
 
 
 def look_at(real: RealRows | None) -> RealRows:

@@ -115,7 +115,7 @@ class _Rows:
         self._groups = constraints if constraints is not None and constraints.categories else None
         self._mature, self._n_steps = (as_array(each.unsqueeze(1)) for each in (pool.mature, pool.n_steps))
         self._limit, self._epsilon = (_lay_beside(each) for each in (pool.limit, pool.epsilon))
-        self._factor: float = generator.rule.factor  # type: ignore[attr-defined]  # `SmallSteps.of` has asked
+        self._factor: float = generator.rule.factor  # type: ignore[union-attr]  # `SmallSteps.of` has asked
         self._terms, *_ = generator.sort_terms([_lay_beside(weight) for weight in pool.weights])
         label = as_array(pool.label)  # (P, 1, n)
         self._places = (np.arange(size)[:, None, None] * n_classes + label) * n + np.arange(n)

@@ -1,6 +1,6 @@
 """What the parts of a search see of one another: protocols and values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,6 +43,9 @@ class SearchState:
     """k, the number of the step about to be made: 1 on the first."""
     n_steps: int
     """T, the most steps a row may make."""
+    by_rows: Callable[[Tensor], Tensor] | None = None
+    """What has these derivatives by the logits (P, K, n), differentiated by the rows (P, n, *shape); good until it is
+    called again. None where nobody has written down how the logits came about."""
 
     @property
     def logits(self) -> Tensor:
@@ -93,7 +96,8 @@ class Penalty(Protocol):
 
     One that is made of known quantities has a method `amounts(step, n_steps) -> Amounts`, too, and one that knows its
     own derivatives `slopes(state) -> Slopes`: both cost less than one that is differentiated by autograd. One that
-    needs training rows has a method `bind(x, y)` that returns it ready.
+    needs training rows has a method `bind(x, y)` that returns it ready. One that asks for more than tau has a method
+    `allows(state)`: a row is mature only where that is true, (P, n).
     """
 
     def __call__(self, state: SearchState, /) -> Tensor:
@@ -118,7 +122,11 @@ def mix(terms: Sequence[Weighed], step: int, n_steps: int) -> Amounts:
 
 
 class Start(Protocol):
-    """Where a search starts. One that needs training rows has a method `bind(x, y)` that returns it ready."""
+    """Where a search starts. One that needs training rows has a method `bind(x, y)` that returns it ready.
+
+    One that has to learn from a model has methods `begin(x, n_classes, seeds)`, for whoever trains a model beside it,
+    and `learn(generator, models, constraints)`, for models that are trained already: see `search/writing.py`.
+    """
 
     @property
     def draws(self) -> bool:

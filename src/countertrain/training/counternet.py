@@ -8,17 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from countertrain.models.architectures import mlp
-from countertrain.models.population import Models, Population, Weight, member, per_model
-from countertrain.models.steps import fused_adam, lay_out_like, set_gradients, take_step
+from countertrain.models.population import Models, Weight, member, per_model
 from countertrain.search.losses import predict
+from countertrain.search.writing import Writer
 from countertrain.training.ct import yloss
 from countertrain.training.method import Session, Task, Terms
 from countertrain.training.ranks import unshared
 
 __all__ = ["WritingMethod", "WritingSession", "counternet"]
-
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -52,19 +49,14 @@ class WritingSession(Session):
 
     def __init__(self, method: WritingMethod, task: Task) -> None:
         self._method, self._task = method, task
-        d = task.x[0].numel()
         seeds = task.sampler.draw(lambda stream: torch.randint(2**31, (1,), generator=stream)).flatten().tolist()
-        self._writers = Population([mlp(d + task.n_classes, d, hidden=method.hidden, seed=s).to(task.x) for s in seeds])
-        self._optimizer = fused_adam(self._writers.trainable(), lr=method.learning_rate)
+        self._writer = Writer(task.x, task.n_classes, seeds, hidden=method.hidden, learning_rate=method.learning_rate)
         self._log: list[dict[str, Tensor]] = []
 
     def write(self, x: Tensor, target: Tensor) -> Tensor:
         """Counterfactuals of rows (P, n, *shape) for target classes (P, n), within what people can change."""
-        flat = x.flatten(2)
-        aim = functional.one_hot(target, self._task.n_classes).to(flat)
-        moved = (flat + self._writers(torch.cat([flat, aim], dim=-1))).view_as(x)
         low, high = self._task.constraints.box(x)
-        return moved.clamp(low, high)
+        return self._writer(x, target, target).clamp(low, high)
 
     def before_epoch(self, model: Models, epoch: int, n_batches: int) -> None:
         """Nothing has been written yet."""
@@ -86,9 +78,7 @@ class WritingSession(Session):
                 weights = (per_model(weight, size, x) for weight in (method.lambda_valid, method.lambda_near))
                 by_valid, by_near = (w if isinstance(w, float) else w.squeeze(-1) for w in weights)
                 loss = by_valid * valid + by_near * near
-                slopes = torch.autograd.grad(loss.sum(), self._writers.trainable())
-        set_gradients(self._writers.trainable(), slopes)
-        take_step(self._optimizer)
+                self._writer.improve(loss)
         reached = (p.detach().argmax(-1) == target).float().mean(-1)
         self._log.append({"writing": loss.detach(), "written_valid": reached})
 
@@ -98,31 +88,12 @@ class WritingSession(Session):
         return {name: torch.stack([each[name] for each in self._log]).mean(0) for name in names}
 
     def state(self) -> dict[str, Tensor]:
-        """Its weights, and what its optimiser remembers of each."""
-        kept = {}
-        for name, parameter in self._writers.parameters.items():
-            kept[f"weight.{name}"] = self._lift(parameter.detach())
-            for moment in _MOMENTS if parameter in self._optimizer.state else ():
-                kept[f"{moment}.{name}"] = self._lift(self._optimizer.state[parameter][moment])
-        first = self._optimizer.state.get(self._writers.trainable()[0], {"step": torch.zeros(())})
-        return {**kept, "step": first["step"].expand(len(self._writers))}
+        """The network that writes, and what its optimiser remembers."""
+        return self._writer.state()
 
-    @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Both as they were."""
-        for name, parameter in self._writers.parameters.items():
-            parameter.copy_(state[f"weight.{name}"].view_as(parameter))
-            moments = {
-                moment: lay_out_like(parameter, state[f"{moment}.{name}"].to(parameter).view_as(parameter))
-                for moment in _MOMENTS
-                if f"{moment}.{name}" in state
-            }
-            if moments:
-                self._optimizer.state[parameter] = {"step": state["step"][0].clone(), **moments}
-
-    def _lift(self, value: Tensor) -> Tensor:
-        """With a first axis of P models, which a single one lacks."""
-        return value if len(self._writers) > 1 else value.unsqueeze(0)
+        self._writer.load(state)
 
 
 def counternet(

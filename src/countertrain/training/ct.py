@@ -14,6 +14,7 @@ from countertrain.search.generator import Generator
 from countertrain.search.generators import eccco
 from countertrain.search.losses import predict
 from countertrain.search.state import Counterfactuals
+from countertrain.search.writing import Writer
 from countertrain.training.method import Blocks, Session, Task, Terms, TermState, blocks_needed, needs
 from countertrain.training.ranks import unshared
 from countertrain.training.sums import BlockRows, Shares
@@ -178,6 +179,9 @@ class _CounterfactualSession(Session):
     """Searches, pairs up and shares out."""
 
     def __init__(self, method: CounterfactualMethod, task: Task) -> None:
+        self._writer = _begin_writing(method.generator, task)
+        if self._writer is not None:
+            method = replace(method, generator=replace(method.generator, start=self._writer))
         self._method, self._task = method, task
         self._needed = blocks_needed(method.terms)
         self._n_ce = default_n_ce(len(task.x)) if method.n_ce is None else method.n_ce
@@ -213,6 +217,15 @@ class _CounterfactualSession(Session):
         names = self._log[0] if self._log else ()
         return {name: torch.stack([found[name] for found in self._log]).mean(0) for name in names}
 
+    def state(self) -> dict[str, Tensor]:
+        """Of a search that learns beside the model, what it has learnt; any other keeps nothing."""
+        return {} if self._writer is None else self._writer.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to where `state` was taken."""
+        if self._writer is not None:
+            self._writer.load(state)
+
     # --8<-- [start:search]
     def _search(self, model: Models, n: int) -> "Pairs":
         """Counterfactuals of n random rows for the models as they are now, paired with real rows."""
@@ -223,6 +236,8 @@ class _CounterfactualSession(Session):
             predicted = (compiled(_predict) if task.compiled else _predict)(model, factual)
         target = task.sampler.targets(predicted)
         mine = task.ranks.share(n)
+        if self._writer is not None:  # every rank learns the same
+            self._writer.practise(method.generator, unshared(model), factual, target, task.constraints)
         share = method.generator(
             unshared(model),
             factual[:, mine],
@@ -281,6 +296,15 @@ class Pairs:
             )
             for i in range(n_groups)
         ]
+
+
+def _begin_writing(generator: Generator, task: Task) -> Writer | None:
+    """The networks that learn to write counterfactuals beside the models, where the search is by such."""
+    begin = getattr(generator.start, "begin", None)
+    if begin is None:
+        return None
+    seeds = task.sampler.draw(lambda stream: torch.randint(2**31, (1,), generator=stream)).flatten().tolist()
+    return begin(task.x, task.n_classes, seeds)  # type: ignore[no-any-return]  # a start that learns, see its protocol
 
 
 def _begin_lesson(method: CounterfactualMethod, task: Task) -> Lesson:
