@@ -240,11 +240,32 @@ def ages(draw: st.DrawFn) -> World:
 
 
 @st.composite
+def posts(draw: st.DrawFn) -> World:
+    """Years in a post, which who has none has no number of."""
+
+    def rows(rng: np.random.Generator) -> dict[str, Any]:
+        post = rng.choice(["idle", "part", "full"], N)
+        return {"post": post, "since": np.where(post == "idle", np.nan, rng.integers(0, 30, N))}
+
+    columns: list[Column] = [
+        Categorical(name="post", levels=("idle", "part", "full")),
+        Numeric(name="since", step=1, missing="level", fillable=draw(st.booleans())),
+    ]
+    judges: dict[str, Judge] = {
+        "since": lambda before, after: (after["post"] == "idle") == (after["since"] != after["since"])
+    }
+    return World(columns, ['post == "idle" <=> since == "missing"'], rows, judges)
+
+
+@st.composite
 def worlds(draw: st.DrawFn) -> World:
     """Some of these in one table, beside two columns that no rule speaks of: one that is free, one that few know."""
     kinds = draw(
         st.lists(
-            st.sampled_from([products, services, orders, sums, links, cards, ages]), min_size=1, max_size=3, unique=True
+            st.sampled_from([products, services, orders, sums, links, cards, ages, posts]),
+            min_size=1,
+            max_size=3,
+            unique=True,
         )
     )
     parts = [draw(kind()) for kind in kinds]

@@ -20,6 +20,20 @@ NUMBERS = st.one_of(
 )
 
 
+@pytest.mark.parametrize("step", [12.0, 100.0, 0.05, 2.5, 1.0, 7.0, 1e-4])
+def test_the_step_of_a_column_is_what_all_of_enough_values_are_multiples_of(step: float) -> None:
+    steps = np.random.default_rng(0).integers(0, 9, 60)
+    values = pd.Series(np.round(steps * step, 6), name="c")
+    column = Summary.of(values).infer()
+    assert (column.step, column.integer) == (step, step >= 1 and step != 2.5)  # type: ignore[union-attr]
+    parts = [Summary.of(part) for part in (values[:7], values[7:])]
+    assert parts[0].merge(parts[1]).infer() == column
+    few = Summary.of(values[steps != 0][:29]).infer()
+    assert few.step == {12.0: 1, 100.0: 1, 0.05: 0.01, 2.5: 0.1, 1.0: 1, 7.0: 1, 1e-4: 1e-4}[step]  # type: ignore[union-attr]
+    one_between = pd.concat([values, pd.Series([round(step * 1.5, 6)])], ignore_index=True).rename("c")
+    assert Summary.of(one_between).infer().step < step  # type: ignore[union-attr, operator]
+
+
 def infer(summary: Summary) -> Any:
     try:
         return summary.infer()

@@ -103,7 +103,7 @@ def remark_fixed(name: str) -> Finding | None:
     if hint is None:
         return None
     seen = f"{hint.concept}, by its name: {hint.reason}"
-    return Finding("fixed", name, seen, "held fixed", "nothing to do; or a schema that lets it change")
+    return Finding("fixed", name, seen, "held fixed", f"nothing to do; or {hint.way_out}")
 
 
 def remark_blanks(facts: Facts, column: Column) -> tuple[Column, Finding | None]:

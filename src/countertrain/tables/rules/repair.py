@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from countertrain.tables.columns import Numeric
 from countertrain.tables.rules.binding import AnyColumn
 from countertrain.tables.rules.bound import Condition, Exclusion, Formula, find_moved
-from countertrain.tables.rules.conditions import Equal, Floats, LevelIn, NotAbove, Rows, Test, Values
+from countertrain.tables.rules.conditions import Equal, Floats, LevelIn, Missing, NotAbove, Rows, Test, Values
 from countertrain.tables.rules.rulebook import Rulebook
 
 __all__ = ["Room", "repair"]
@@ -187,6 +187,8 @@ class _Fixer:
         """Change the columns of a test so that it holds; the rows for which that cannot be."""
         if isinstance(test, LevelIn):
             return self._choose_level(test, rows)
+        if isinstance(test, Missing):  # nobody knows the number, and nobody can make it unknown
+            return rows
         if isinstance(test, Equal):
             return rows if test.other else self._set(test.column, np.full(len(rows), test.number), rows)
         self._take_back(test, rows)
