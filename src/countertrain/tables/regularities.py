@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from countertrain.tables.columns import Column, Numeric
 from countertrain.tables.names import find_fixed
 from countertrain.tables.schema import Schema, as_frame
+from countertrain.tables.sense import make_sense
 
 __all__ = ["find_rules", "infer_schema"]
 
@@ -32,6 +33,7 @@ def infer_schema(table: pd.DataFrame) -> Schema:
     """What the rows of a table show, with rules for what holds in every row between columns that people may change."""
     table = as_frame(table)
     schema = Schema.infer(table)
+    schema = schema.model_copy(update={"columns": tuple(map(make_sense, schema.columns))})
     held = {name: {"mutability": "none"} for name in find_fixed(schema.names)}
     return schema.with_rules(find_rules(table, schema.with_columns(**held).columns))
 

@@ -153,7 +153,7 @@ def find_moved(values: Values, own: Values, names: tuple[str, ...]) -> NDArray[n
 
 def _are_known(values: Mapping[str, Floats], names: tuple[str, ...]) -> NDArray[np.bool_]:
     unknown = [np.isnan(values[name]) for name in names]
-    return ~np.logical_or.reduce([np.zeros(len(next(iter(values.values()))), dtype=bool), *unknown])
+    return np.asarray(~np.logical_or.reduce([np.zeros(len(next(iter(values.values()))), dtype=bool), *unknown]))
 
 
 def _join(tests: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:

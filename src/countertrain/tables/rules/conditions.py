@@ -117,7 +117,7 @@ class Missing:
 
     def holds(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), where it is so."""
-        return np.isnan(values[self.column]) != self.known
+        return np.asarray(np.isnan(values[self.column]) != self.known)
 
     def negate(self) -> Self:
         """That it is not so."""
