@@ -22,6 +22,7 @@ MAX_LEVELS = 50
 _LEVELS = ("string", "categorical", "mixed", "mixed-integer")
 _NUMBERS = ("integer", "floating", "mixed-integer-float")
 _CLASH = "clash"
+_USUAL = (1, 2, 5, 25, 12, 3, 4, 6, 7, 15, 24, 36)  # steps that people count in, and ten, a hundred, ... of them
 _ENOUGH = 30  # numbers that show that all have more in common than their decimals
 _FEW = 64  # numbers, of which most columns show already that 1 is all that they have in common
 
@@ -171,13 +172,16 @@ class Summary:
     def _step(self) -> float | None:
         """The largest number that all are multiples of, such as 100, 12 or 0.05, in no more than six decimals.
 
-        A few rows show only how many decimals there are.
+        A few rows show only how many decimals there are, and nobody counts in eighties.
         """
         if not np.isfinite(self.largest):
             raise SchemaError(f"column {self.name!r} holds infinite values; replace or drop them")
         if self.decimals is None or np.rint(self.largest * 10**self.decimals) >= EXACT:
             return None
-        return float(Fraction(self.common if self.n_others >= _ENOUGH else 1, 10**self.decimals))
+        common = max(self.common, 1) if self.n_others >= _ENOUGH else 1
+        zeros = len(str(common)) - len(str(common).rstrip("0"))
+        usual = common if common // 10**zeros in _USUAL else math.gcd(common, 10 ** len(str(common)) // 10)
+        return float(Fraction(usual, 10**self.decimals))
 
 
 def _decimals(numbers: NDArray[np.floating[Any]]) -> int | None:
