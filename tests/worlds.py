@@ -240,11 +240,35 @@ def ages(draw: st.DrawFn) -> World:
 
 
 @st.composite
+def posts(draw: st.DrawFn) -> World:
+    """Years in a post: who has none has no number of them, and who takes one begins with the least."""
+    least = draw(st.sampled_from([0, 2]))
+
+    def rows(rng: np.random.Generator) -> dict[str, Any]:
+        post = rng.choice(["idle", "part", "full"], N)
+        return {"post": post, "since": np.where(post == "idle", np.nan, rng.integers(least, 30, N))}
+
+    columns: list[Column] = [
+        Categorical(name="post", levels=("idle", "part", "full")),
+        Numeric(name="since", step=1, lower=least, mutability="none", missing="level"),
+    ]
+
+    def keeps(before: Row, after: Row) -> bool:
+        idle, had, has = after["post"] == "idle", not np.isnan(before["since"]), not np.isnan(after["since"])
+        return idle != has and (not has or after["since"] == (before["since"] if had else least))
+
+    return World(columns, ['post == "idle" <=> since == "missing"'], rows, {"since": keeps}, ("since",))
+
+
+@st.composite
 def worlds(draw: st.DrawFn) -> World:
     """Some of these in one table, beside two columns that no rule speaks of: one that is free, one that few know."""
     kinds = draw(
         st.lists(
-            st.sampled_from([products, services, orders, sums, links, cards, ages]), min_size=1, max_size=3, unique=True
+            st.sampled_from([products, services, orders, sums, links, cards, ages, posts]),
+            min_size=1,
+            max_size=3,
+            unique=True,
         )
     )
     parts = [draw(kind()) for kind in kinds]

@@ -172,7 +172,7 @@ def test_whatever_else_training_refuses_is_found_by_trying(
 REAL = {
     "adult": (
         "income",
-        {"fixed", "rare", "blank", "rule", "spike"},
+        {"fixed", "rare", "blank", "rule", "spike", "hours"},
         {
             "age",
             "marital-status",
@@ -187,7 +187,7 @@ REAL = {
     ),
     "attrition": (
         "Attrition",
-        {"fixed", "rule"},
+        {"fixed", "rule", "grades"},
         {
             "Age",
             "Gender",
@@ -208,7 +208,17 @@ REAL = {
         {"id", "code", "fixed"},
         {"SEX", "MARRIAGE", "AGE", "EDUCATION", "LIMIT_BAL", *(f"BILL_AMT{i}" for i in range(1, 7))},
     ),
-    "give_me_some_credit": ("SeriousDlqin2yrs", {"id", "fixed", "missing", "spike"}, {"age", "NumberOfDependents"}),
+    "give_me_some_credit": (
+        "SeriousDlqin2yrs",
+        {"id", "fixed", "missing", "spike"},
+        {
+            "age",
+            "NumberOfDependents",
+            "NumberOfTime30-59DaysPastDueNotWorse",
+            "NumberOfTimes90DaysLate",
+            "NumberOfTime60-89DaysPastDueNotWorse",
+        },
+    ),
     "california_housing_balanced": ("target", {"fixed"}, {"HouseAge", "Population", "Latitude", "Longitude"}),
 }
 

@@ -102,6 +102,19 @@ def test_people_of_another_file_are_explained_and_judged(
     assert "decision" in capsys.readouterr().err
 
 
+def test_people_of_a_file_are_called_by_their_lines_too_as_warnings_call_them(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = pd.read_csv(folder / "loans.csv").drop(columns="decision").head(4)
+    people.to_csv(tmp_path / "new.csv", index=False)
+    asked = ["explain", folder / "m", "--target", "granted", "--everyone"]
+    assert run(*asked, "--rows", tmp_path / "new.csv") == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("row ")]
+    assert [line.partition(":")[0] for line in told] == [f"row {i} (line {i + 2})" for i in range(4)]
+    assert run(*asked, "--row", 1) == 0  # of the test rows, which stand on no line
+    assert capsys.readouterr().out.startswith("row 1: ")
+
+
 def test_advice_is_judged_by_a_panel_on_the_screen_and_in_a_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

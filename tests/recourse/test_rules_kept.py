@@ -15,7 +15,7 @@ from countertrain.recourse.search import RecourseSearch, explain
 from countertrain.tables.dataset import Dataset
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.scales import Ranks, Standard
-from countertrain.tables.schema import Numeric, Schema
+from countertrain.tables.schema import Categorical, Numeric, Schema
 from people import violations
 from worlds import World, find_breaches, make_rows, make_schema, worlds
 
@@ -25,7 +25,8 @@ CASES = int(os.environ.get("COUNTERTRAIN_RULE_CASES", "0"))
 
 def free(schema: Schema, world: World) -> Schema:
     """The schema in which what follows from other columns may go anywhere, as a judge of single columns must see it."""
-    return schema.with_columns(**{name: {"mutability": "both"} for name in world.following})
+    begin = {name: {"fillable": True} for name in world.following if schema[name].missing == "level"}
+    return schema.with_columns(**{name: {"mutability": "both", **begin.get(name, {})} for name in world.following})
 
 
 @settings(max_examples=CASES or 40)
@@ -104,7 +105,19 @@ def test_the_judges_of_rules_see_rows_that_break_them() -> None:
         seen.update(breach.split(":")[0] for breach in find_breaches(world, rows, mixed))
 
     mix()
-    assert seen == {"product", "goes with", "bill", "order", "sum", "link", "one card", "badges", "under age", "begun"}
+    assert seen == {
+        "product",
+        "goes with",
+        "bill",
+        "order",
+        "sum",
+        "link",
+        "one card",
+        "badges",
+        "under age",
+        "begun",
+        "since",
+    }
 
 
 @settings(max_examples=CASES or 60)
@@ -125,6 +138,8 @@ def test_counterfactuals_of_training_keep_rules_and_what_cannot_change(world: Wo
     fixed = ~(limits.may_increase | limits.may_decrease) & ~led
     assert torch.equal(mended[..., fixed], origin[..., fixed])
     for number, holder in limits.held:
+        if names[encoder.column_of[number]] in world.following:
+            continue
         lacking = origin[..., holder] == 1
         assert lacking.any()
         assert torch.equal(mended[..., number][lacking], origin[..., number][lacking])
@@ -166,3 +181,25 @@ def test_what_comes_to_the_number_that_somebody_has_is_that_number_to_the_last_b
     low, high = torch.full_like(reach.low, -1e9), torch.full_like(reach.high, 1e9)
     told = search.grid.decode(encoder, search.grid.snap(twice, replace(reach, low=low, high=high)), rows)
     assert told["total"].tolist() == [own, 1.0]
+
+
+def test_who_takes_a_post_begins_with_the_least_years_and_nobody_does_whose_years_must_stay() -> None:
+    columns = (
+        Categorical(name="post", levels=("idle", "full")),
+        Numeric(name="since", step=1, lower=1, upper=30, mutability="none", missing="level", fill=9),
+    )
+    schema = Schema(columns=columns, rules=('post == "idle" <=> since == "missing"',))
+    rows = pd.DataFrame({"post": ["idle", "full", "full"], "since": [np.nan, 9.0, 20.0]})
+    encoder = Encoder.fit(schema, rows, fit_scale=Standard.fit)
+    model = mlp(len(encoder.features), 2, hidden=[2], seed=0).eval()
+    search = RecourseSearch.of(Decider(encoder, ("no", "yes"), (model,)))
+    turned = torch.from_numpy(encoder.encode(rows.assign(post=["full", "idle", "full"])))
+    for fixed, post, since in ((["since"], "idle", np.nan), ([], "full", 1.0)):
+        reach = search.keep_unknown(rows, search.request(rows, "yes", immutable=fixed).reach)
+        x = search.grid.snap(reach.project(turned), reach)
+        told = search.grid.decode(encoder, x, rows)
+        expected = pd.DataFrame({"post": [post, "full", "full"], "since": [since, 9.0, 20.0]})
+        pd.testing.assert_frame_equal(told, expected, check_dtype=False)
+        costs = search.grid.costs(x, reach.origin)
+        assert costs[:, 1].tolist() == [0, 0, 0]  # nobody's task
+        assert costs[0, 0] == (not fixed)

@@ -297,6 +297,24 @@ NAMES: dict[str, Sequence[str]] = {
         "kredietlimiet",
     ),
     "a bill of before": ("BILL_AMT1", "bill_6", "Rechnung 2", "facture2", "factura_3", "factuur1"),
+    "a count of past events": (
+        "late_payments",
+        "NumberOfTime30-59DaysPastDueNotWorse",
+        "NumberOfTimes90DaysLate",
+        "missed payments",
+        "inquiries_last_6_months",
+        "delinq_2yrs",
+        "defaults",
+        "Zahlungsverzüge",
+        "Mahnungen",
+        "verspätete_Zahlungen",
+        "retards de paiement",
+        "impayés",
+        "impagos",
+        "atrasos",
+        "betalingsachterstanden",
+    ),
+    "what it is for": ("purpose", "loan_purpose", "Verwendungszweck", "finalidad", "leendoel"),
     "an id": ("ID", "customer_id", "Kundennummer", "Unnamed: 0", "CustomerID"),
 }
 
@@ -312,6 +330,7 @@ def test_other_names_are_not_taken_for_them() -> None:
         "income", "MonthlyCharges", "mileage", "average_balance", "RelationshipSatisfaction", "usage", "stage",
         "credit_score", "EnvironmentSatisfaction", "payment_method", "idle_time", "account_age", "video", "savings",
         "bill", "paperless_billing", "PAY_AMT1", "housing_loan", "capital", "capital-gain", "speed_limit",
+        "PAY_0", "payment_due", "due_date", "default", "late_shift", "paid", "pay_day",
     ):  # fmt: skip
         assert find_hint(name) is None, name
         assert not says_id(name), name

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from countertrain.tables import load
+from countertrain.tables import inspect, load
 from countertrain.tables.regularities import find_rules, infer_schema
 from countertrain.tables.schema import Schema
 
@@ -67,3 +67,44 @@ def test_rules_that_contradict_one_another_are_none_and_a_file_has_those_that_ho
     assert {*(load(tmp_path / "t.csv").schema.rules or ())} >= RULES
     assert not any("age" in rule for rule in load(tmp_path / "t.csv").schema.rules or ())
     assert {*(load(PEOPLE, label="colour").schema.rules or ())} >= RULES  # and so has a frame
+
+
+def test_a_number_that_is_missing_exactly_where_a_level_says_so_is_told_of_in_a_rule() -> None:
+    jobs = draw.choice(["none", "student", "clerk", "smith"], N)
+    years = np.where(np.isin(jobs, ["none", "student"]), np.nan, draw.integers(0, 30, N).astype(float))
+    table = pd.DataFrame({"job": jobs, "years": years, "pay": draw.integers(0, 99, N), "out": jobs == "none"})
+    rule = 'job in ("none", "student") <=> years == "missing"'
+    assert rule in find_rules(table, Schema.infer(table).columns)
+    schema = Schema.infer(table).with_rules([rule])
+    assert schema.rulebook is not None
+    assert not schema.rulebook.find_broken(table)[rule].any()
+    odd = table.assign(years=table["years"].where(table.index != np.flatnonzero(jobs == "none")[0], 3.0))
+    assert schema.rulebook.find_broken(odd)[rule].sum() == 1
+    assert rule not in find_rules(odd, Schema.infer(odd).columns)
+    held = Schema.infer(table).with_columns(job={"mutability": "none"})
+    assert rule not in find_rules(table, held.columns)  # no advice could break it
+
+
+def test_levels_that_are_grades_may_only_get_better_and_hours_of_a_week_have_an_end() -> None:
+    table = pd.DataFrame(
+        {
+            "balance": draw.choice(["Best", "Good", "Bad", "Better"], N),
+            "rating": draw.choice(["Outstanding", "Excellent"], N),
+            "debt": draw.choice(["Low", "High", "Medium"], N),
+            "hours-per-week": draw.integers(1, 100, N),
+            "hours": draw.integers(1, 100, N),
+        }
+    )
+    label = pd.Series(np.arange(N) % 2, name="label")
+    looked = inspect(pd.concat([table, label], axis=1), "label")
+    assert {one.kind for one in looked.findings} == {"grades", "hours"}
+    for schema in (infer_schema(table), looked.schema):
+        balance, rating, debt, weekly, hours = schema.columns
+        assert (balance.levels, balance.ordered, balance.mutability) == (
+            ("Bad", "Good", "Better", "Best"),
+            True,
+            "increase",
+        )  # type: ignore[union-attr]
+        assert (rating.levels, rating.mutability) == (("Excellent", "Outstanding"), "increase")  # type: ignore[union-attr]
+        assert (debt.ordered, debt.mutability) == (False, "both")  # type: ignore[union-attr]
+        assert (weekly.upper, hours.upper in (None, 99)) == (60, True)  # type: ignore[union-attr]

@@ -1,5 +1,6 @@
 """Summaries of parts, merged, are the summary of the whole."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,26 @@ NUMBERS = st.one_of(
     st.just(2.0**48),
     st.just(np.nan),
 )
+
+
+@pytest.mark.parametrize("step", [12.0, 100.0, 0.05, 2.5, 1.0, 7.0, 1e-4])
+def test_the_step_of_a_column_is_what_all_of_enough_values_are_multiples_of(step: float) -> None:
+    steps = np.random.default_rng(0).integers(0, 9, 60)
+    values = pd.Series(np.round(steps * step, 6), name="c")
+    column = Summary.of(values).infer()
+    assert (column.step, column.integer) == (step, step >= 1 and step != 2.5)  # type: ignore[union-attr]
+    parts = [Summary.of(part) for part in (values[:7], values[7:])]
+    assert parts[0].merge(parts[1]).infer() == column
+    few = Summary.of(values[steps != 0][:29]).infer()
+    assert few.step == {12.0: 1, 100.0: 1, 0.05: 0.01, 2.5: 0.1, 1.0: 1, 7.0: 1, 1e-4: 1e-4}[step]  # type: ignore[union-attr]
+    one_between = pd.concat([values, pd.Series([round(step * 1.5, 6)])], ignore_index=True).rename("c")
+    assert Summary.of(one_between).infer().step < step  # type: ignore[union-attr, operator]
+
+
+def test_nobody_counts_in_eighties_because_of_one_odd_number() -> None:
+    limits = pd.Series([10_000 * k for k in range(1, 60)] + [327_680], name="limit")
+    assert math.gcd(10_000, 327_680) == 80
+    assert Summary.of(limits).infer().step == 10  # type: ignore[union-attr]
 
 
 def infer(summary: Summary) -> Any:

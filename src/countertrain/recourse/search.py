@@ -151,6 +151,7 @@ class RecourseSearch:
                 reach = reach.put(rows, Reach.of(self.decider.restrict(k, **given), origin[rows]))
         if self.grid.keeper is None:
             return reach
+        reach = reach.pin(self.grid.keeper.find_beginning(immutable).expand_as(origin))
         names, led = self.decider.encoder.schema.names, self.grid.keeper.led
         held = torch.tensor([names[i] in immutable for i in self.grid.column_of.tolist()])
         return replace(reach.widen((led & ~held).expand_as(origin), constraints.lower, constraints.upper), led=led)

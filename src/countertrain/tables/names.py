@@ -16,6 +16,7 @@ class Hint:
     reason: str
     nominal: bool = False
     """Whether numbers in such a column are codes."""
+    way_out: str = "a schema that lets it change"
 
 
 _SEX = Hint("sex", "nobody is asked to be of another sex", nominal=True)
@@ -33,6 +34,12 @@ _TIME = Hint("what only time changes", "nobody can hurry it, or turn it back")
 _WINDFALL = Hint("a windfall", "nobody can decide to come by it")
 _GRANTED = Hint("a credit limit", "somebody else grants it")
 _BILLED = Hint("a bill of before", "nobody can change it afterwards")
+_PAST = Hint(
+    "a count of past events",
+    "nobody can undo what has been",
+    way_out="mutability = 'decrease' in a schema, where what is old enough no longer counts",
+)
+_PURPOSE = Hint("what it is for", "that is the person's own wish", nominal=True)
 _WEIGHT = Hint("a weight of the sample", "it says how many people a row stands for, and nothing of them")
 _ID = Hint("an id", "it names people and says nothing of them")
 
@@ -59,6 +66,13 @@ _WORDS: dict[Hint, str] = {  # any of these among the words of a name
     _TIME: """tenure seniority experience anciennete antiguedad betriebszugehorigkeit dienstjahre dienstalter
         berufserfahrung berufsjahre ervaring dienstjaren""",
     _WINDFALL: """windfall inheritance inherited lottery erbschaft erbe heritage herencia erfenis""",
+    _PAST: """delinquency delinquencies delinquent delinq arrears overdue defaults defaulted bankruptcy bankruptcies
+        inquiries enquiries foreclosures chargeoffs derogatory convictions arrests priors
+        zahlungsverzug zahlungsverzuge zahlungsausfall zahlungsausfalle zahlungsruckstande verzug mahnung mahnungen
+        insolvenz insolvenzen kreditanfragen vorstrafen retards impayes faillite faillites retrasos atrasos impagos mora
+        morosidad quiebras incumplimientos achterstand achterstanden betalingsachterstanden wanbetaling wanbetalingen
+        aanmaningen faillissement""",
+    _PURPOSE: """purpose verwendungszweck kreditzweck finalidad proposito leendoel kredietdoel""",
     _GRANTED: "kreditlimit kreditrahmen kredietlimiet",
     _REGION: """unemployment arbeitslosenquote arbeitslosigkeit chomage desempleo paro werkloosheid gdp bip pib bbp
         inflation inflacion inflatie euribor cpi""",
@@ -80,6 +94,8 @@ _NUMBERED = re.compile(
 )
 _CODES = "code codes zip zipcode postcode postal plz postleitzahl kode cod codigo category kategorie"
 _BILLS = "bill bills invoice rechnung facture factura factuur"
+_LATE = "late missed skipped retard verspatete verspateten verpasste verpassten"
+_PAID = "payment payments paid days times installments instalments paiement zahlung zahlungen raten"
 _UNITS = "year years yrs month months days weeks jahre monate annees mois anos meses jaren maanden"
 _PASSED = """since at with employed employment working worked customer client member history service company job role
     book residence address seit depuis desde sinds"""
@@ -105,6 +121,8 @@ def find_hint(name: str) -> Hint | None:
     found = next((_BY_WORD[word] for word in words if word in _BY_WORD), None)
     if found is None and {*_BILLS.split()} & {*words} and name[-1].isdigit():
         return _BILLED  # one of several: what is billed next has no number yet
+    if found is None and ("pastdue" in "".join(words) or ({*_LATE.split()} & {*words} and {*_PAID.split()} & {*words})):
+        return _PAST
     if found is None and {*_UNITS.split()} & {*words} and {*_PASSED.split()} & {*words}:
         return _TIME
     return None if found in (_AGE, _ORIGIN, _SCHOOL, _TIME) and {*_NOT_OF_PEOPLE.split()} & {*words} else found

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from countertrain.tables.columns import Column, Numeric
 from countertrain.tables.names import find_fixed
 from countertrain.tables.schema import Schema, as_frame
+from countertrain.tables.sense import make_sense
 
 __all__ = ["find_rules", "infer_schema"]
 
@@ -32,6 +33,7 @@ def infer_schema(table: pd.DataFrame) -> Schema:
     """What the rows of a table show, with rules for what holds in every row between columns that people may change."""
     table = as_frame(table)
     schema = Schema.infer(table)
+    schema = schema.model_copy(update={"columns": tuple(map(make_sense, schema.columns))})
     held = {name: {"mutability": "none"} for name in find_fixed(schema.names)}
     return schema.with_rules(find_rules(table, schema.with_columns(**held).columns))
 
@@ -39,9 +41,29 @@ def infer_schema(table: pd.DataFrame) -> Schema:
 def find_rules(table: pd.DataFrame, columns: Sequence[Column]) -> tuple[str, ...]:
     """Levels that always go together, such as "No internet" of all that needs it; sums and products of others.
 
+    And levels that say that a number is missing.
+
     What no advice can change is left out.
     """
-    return (*_find_levels(table, columns), *_find_sums(table, columns))
+    return (*_find_levels(table, columns), *_find_missing(table, columns), *_find_sums(table, columns))
+
+
+def _find_missing(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:
+    """Numbers that are missing in the very rows of some levels, such as years in a job of those who have none."""
+    for number in (column for column in columns if isinstance(column, Numeric) and column.missing != "refuse"):
+        missing = table[number.name].isna().to_numpy(dtype=bool)
+        if not _FEWEST <= missing.sum() <= len(missing) - _FEWEST:
+            continue
+        for column in columns:
+            here = [
+                (label, (table[column.name] == level).to_numpy(bool, na_value=False))
+                for level, label in _list_levels(column)
+            ]
+            said = [(label, rows) for label, rows in here if rows.any() and missing[rows].all()]
+            if said and np.array_equal(np.logical_or.reduce([rows for _, rows in said]), missing):
+                names = [f'"{label}"' for label, _ in said]
+                one = f"== {names[0]}" if len(names) == 1 else f"in ({', '.join(names)})"
+                yield f'{_quote(column.name)} {one} <=> {_quote(number.name)} == "missing"'
 
 
 def _find_levels(table: pd.DataFrame, columns: Sequence[Column]) -> Iterator[str]:

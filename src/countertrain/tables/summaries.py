@@ -1,6 +1,8 @@
 """What the values of a column show, part by part: enough to infer what it means without holding all of them."""
 
+import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +22,9 @@ MAX_LEVELS = 50
 _LEVELS = ("string", "categorical", "mixed", "mixed-integer")
 _NUMBERS = ("integer", "floating", "mixed-integer-float")
 _CLASH = "clash"
+_USUAL = (1, 2, 5, 25, 12, 3, 4, 6, 7, 15, 24, 36)  # steps that people count in, and ten, a hundred, ... of them
+_ENOUGH = 30  # numbers that show that all have more in common than their decimals
+_FEW = 64  # numbers, of which most columns show already that 1 is all that they have in common
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,10 @@ class Summary:
     """How many decimals all numbers can be written with, up to 6; None: with more."""
     largest: float = 0.0
     """The absolute value of the largest number."""
+    common: int = 0
+    """What all numbers are multiples of, counted in the last of their decimals; 0: all are 0."""
+    n_others: int = 0
+    """Numbers other than 0, which is a multiple of anything."""
 
     @classmethod
     def of(cls, values: "pd.Series[Any]", max_levels: int = MAX_LEVELS) -> Self:
@@ -52,7 +61,15 @@ class Summary:
         if kind in _NUMBERS:
             numbers = known.to_numpy()
             numbers = numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64)
-            whole = replace(whole, decimals=_decimals(numbers), largest=float(np.abs(numbers).max()))
+            decimals = _decimals(numbers)
+            common = 0 if decimals is None else _find_common(np.rint(numbers.astype(np.float64) * 10**decimals))
+            whole = replace(
+                whole,
+                decimals=decimals,
+                largest=float(np.abs(numbers).max()),
+                common=common,
+                n_others=int((numbers != 0).sum()),
+            )
         return replace(whole, distinct=distinct[: whole._most])
 
     def merge(self, other: Self) -> Self:
@@ -71,6 +88,8 @@ class Summary:
             missing=self.missing or other.missing,
             decimals=decimals,
             largest=max(self.largest, other.largest),
+            common=math.gcd(self._count_in(decimals), other._count_in(decimals)),
+            n_others=self.n_others + other.n_others,
         )
         return replace(whole, distinct=tuple(dict.fromkeys((*self.distinct, *other.distinct)))[: whole._most])
 
@@ -108,7 +127,13 @@ class Summary:
             raise SchemaError(
                 f"column {name!r} holds integers that are too large to compute with; drop or shorten them"
             )
-        return Numeric(name=name, integer=step == 1, step=step, missing=missing, mutability=mutability)
+        return Numeric(
+            name=name,
+            integer=self.decimals == 0 and step is not None,
+            step=step,
+            missing=missing,
+            mutability=mutability,
+        )
 
     def _infer_levels(self, mutability: Mutability) -> Categorical:
         """Levels in the order of a pandas category, or else sorted; only those that some row has."""
@@ -140,13 +165,23 @@ class Summary:
         value = plain(self.distinct[0])
         return f"column {self.name!r} is {value!r} in every row, so that nothing can be learnt from it; drop it"
 
+    def _count_in(self, decimals: int | None) -> int:
+        """What all numbers are multiples of, counted in more decimals."""
+        return 0 if decimals is None or self.decimals is None else self.common * 10 ** (decimals - self.decimals)
+
     def _step(self) -> float | None:
-        """The largest of 1, 0.1, ... 1e-6 that all numbers are multiples of, in their decimals."""
+        """The largest number that all are multiples of, such as 100, 12 or 0.05, in no more than six decimals.
+
+        A few rows show only how many decimals there are, and nobody counts in eighties.
+        """
         if not np.isfinite(self.largest):
             raise SchemaError(f"column {self.name!r} holds infinite values; replace or drop them")
         if self.decimals is None or np.rint(self.largest * 10**self.decimals) >= EXACT:
             return None
-        return float(f"1e-{self.decimals}")
+        common = max(self.common, 1) if self.n_others >= _ENOUGH else 1
+        zeros = len(str(common)) - len(str(common).rstrip("0"))
+        usual = common if common // 10**zeros in _USUAL else math.gcd(common, 10 ** len(str(common)) // 10)
+        return float(Fraction(usual, 10**self.decimals))
 
 
 def _decimals(numbers: NDArray[np.floating[Any]]) -> int | None:
@@ -158,6 +193,15 @@ def _decimals(numbers: NDArray[np.floating[Any]]) -> int | None:
         if (np.abs(n_steps) < EXACT).all() and ((n_steps / 10**k).astype(numbers.dtype) == numbers).all():
             return k
     return None
+
+
+def _find_common(counts: NDArray[np.float64]) -> int:
+    """The greatest whole number that all of some are multiples of; a few are looked at before all are."""
+    found = 0
+    for part in np.split(counts, [_FEW]):
+        if found != 1:
+            found = math.gcd(found, int(np.gcd.reduce(np.abs(part).astype(np.int64), initial=0)))
+    return found
 
 
 def _common_dtype(one: Summary, other: Summary) -> Any:

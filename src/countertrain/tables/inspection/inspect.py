@@ -17,6 +17,7 @@ from countertrain.tables.inspection.remarks import (
     remark_code,
     remark_fixed,
     remark_missing,
+    remark_sense,
     remark_spikes,
 )
 from countertrain.tables.inspection.result import Inspection
@@ -126,6 +127,8 @@ class _Look:
         self._add(rare)
         column, blank = remark_blanks(facts, column)
         self._add(blank)
+        column, sense = remark_sense(column)
+        self._add(sense)
         self._add(remark_spikes(facts, column))
         self._add(None if column.missing == "refuse" else remark_missing(facts, column))
         self._settle(facts, column)

@@ -9,11 +9,20 @@ from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import Finding, say_share
 from countertrain.tables.inspection.verdicts import MIN_ROWS
 from countertrain.tables.names import find_hint, says_code, says_id
+from countertrain.tables.sense import MOST_HOURS, make_sense
 from countertrain.tables.spikes import find_ends, find_spikes
 from countertrain.tables.summaries import MAX_LEVELS
 from countertrain.words import list_names, list_phrases, plain
 
-__all__ = ["group_rare", "remark_blanks", "remark_code", "remark_fixed", "remark_missing", "remark_spikes"]
+__all__ = [
+    "group_rare",
+    "remark_blanks",
+    "remark_code",
+    "remark_fixed",
+    "remark_missing",
+    "remark_sense",
+    "remark_spikes",
+]
 
 _BLANKS = """? ?? - -- . na n/a n.a. nan null nil unknown missing unspecified undefined unbekannt fehlt k.a. inconnu
     inconnue manquant desconocido desconocida onbekend ontbreekt"""
@@ -103,7 +112,22 @@ def remark_fixed(name: str) -> Finding | None:
     if hint is None:
         return None
     seen = f"{hint.concept}, by its name: {hint.reason}"
-    return Finding("fixed", name, seen, "held fixed", "nothing to do; or a schema that lets it change")
+    return Finding("fixed", name, seen, "held fixed", f"nothing to do; or {hint.way_out}")
+
+
+def remark_sense(column: Column) -> tuple[Column, Finding | None]:
+    """The column with what its words say: levels that are grades may only get better, and a week has an end."""
+    sensible = make_sense(column)
+    if sensible is column:
+        return column, None
+    if isinstance(sensible, Categorical):
+        seen = f"grades, by its levels: {list_names(sensible.levels, 5)}"
+        return sensible, Finding(
+            "grades", column.name, seen, "may only get better", "nothing to do; or a schema without it"
+        )
+    seen = "hours a week, by its name"
+    done = f"nobody is sent beyond {MOST_HOURS:.0f}"
+    return sensible, Finding("hours", column.name, seen, done, "nothing to do; or another upper in the schema")
 
 
 def remark_blanks(facts: Facts, column: Column) -> tuple[Column, Finding | None]:

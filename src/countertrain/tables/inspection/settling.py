@@ -32,12 +32,15 @@ def explain_settings(facts: Facts, column: Column, findings: Sequence[Finding]) 
     reasons |= {_KEYS[one.kind]: one.seen for one in findings if one.kind in _KEYS}
     for one in findings:
         if one.kind == "fixed":
-            reasons["mutability"] = f'{one.seen}; write "both" to let it change'
+            way = "decrease" if "decrease" in one.way_out else "both"
+            reasons["mutability"] = f'{one.seen}; write "{way}" to let it change'
     if facts.missing.any():
         most = "the median" if isinstance(column, Numeric) else "the most frequent value"
         reasons["missing"] = f"{int(facts.missing.sum()):,} of {len(facts.values):,} values are missing"
         reasons["fill"] = f"{most} of all rows stands for them" + (", marked as missing" * (column.missing == "level"))
     if isinstance(column, Numeric):
+        if column.step not in (None, 1.0):
+            reasons["step"] = "all values are multiples of it, and so are those that advice names"
         reasons["lower"] = "the lowest value of all rows: advice goes no further"
         reasons["upper"] = "the highest value of all rows"
         spikes = next((one.seen for one in findings if one.kind == "spike"), None)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from countertrain.tables.columns import Boolean, Categorical, Numeric
+from countertrain.tables.columns import MISSING, Boolean, Categorical, Numeric
 from countertrain.tables.rules import syntax
 from countertrain.tables.rules.bound import Condition, Exclusion, Formula, Moves, Rule
-from countertrain.tables.rules.conditions import Equal, LevelIn, NotAbove, Test
+from countertrain.tables.rules.conditions import Equal, LevelIn, Missing, NotAbove, Test
 from countertrain.tables.rules.syntax import (
     Arithmetic,
     AtMostOne,
@@ -113,7 +113,21 @@ class _Binder:
             one = Comparison(one.right, _TURNED[one.operator], one.left)  # type: ignore[arg-type]
         if self._is_level(one.left):
             return self._bind_level_comparison(one)
+        if one.right == Text(MISSING) and isinstance(one.left, Name):
+            return self._bind_missing(one.left.name, one.operator)
         return self._bind_numbers(one)
+
+    def _bind_missing(self, name: str, operator: str) -> Missing:
+        column = self._find_number(name)
+        if operator not in ("==", "!="):
+            raise SchemaError(
+                f"the rule {self.text!r} compares {name!r} with 'missing', which is no number; write '=='"
+            )
+        if column.missing == "refuse":
+            raise SchemaError(
+                f"the rule {self.text!r} asks if {name!r} is missing, which it must not be; declare missing='level'"
+            )
+        return Missing(name, known=operator == "!=")
 
     def _is_level(self, side: Expression) -> bool:
         """Whether it is a column that is compared with one of its levels."""

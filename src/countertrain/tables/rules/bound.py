@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countertrain.tables.rules import syntax
-from countertrain.tables.rules.conditions import Floats, LevelIn, Test, Values, evaluate
+from countertrain.tables.rules.conditions import Floats, LevelIn, Missing, Test, Values, evaluate
 from countertrain.tables.rules.syntax import Expression, list_columns
 
 __all__ = ["Condition", "Exclusion", "Follower", "Formula", "LinkedMoves", "Moves", "Rule", "find_moved"]
@@ -38,7 +38,13 @@ class Condition:
     def is_broken(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
         """(n,), which rows break it; where a value is not known, nobody can say so."""
         kept = _join([test.holds(values) for test in self.then])
-        return self.applies(values) & ~kept & _are_known(values, self.columns)
+        return self.applies(values) & ~kept & _are_known(values, self._valued)
+
+    @cached_property
+    def _valued(self) -> tuple[str, ...]:
+        """The columns whose values it asks for, and not only whether there are any."""
+        tests = [test for test in (*self.when, *self.then) if not isinstance(test, Missing)]
+        return tuple(dict.fromkeys(name for test in tests for name in test.columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +152,8 @@ def find_moved(values: Values, own: Values, names: tuple[str, ...]) -> NDArray[n
 
 
 def _are_known(values: Mapping[str, Floats], names: tuple[str, ...]) -> NDArray[np.bool_]:
-    return np.asarray(~np.isnan(np.stack([values[name] for name in names])).any(0))
+    unknown = [np.isnan(values[name]) for name in names]
+    return np.asarray(~np.logical_or.reduce([np.zeros(len(next(iter(values.values()))), dtype=bool), *unknown]))
 
 
 def _join(tests: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:

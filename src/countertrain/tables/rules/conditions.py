@@ -1,4 +1,4 @@
-"""Conditions on the values of columns: one of some levels, or a sum that is not above zero; all rows at once."""
+"""Conditions on the values of columns: one of some levels, a sum that is not above zero, a number that is missing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from countertrain.tables.rules.syntax import Arithmetic, Condition, Expression, Indicator, Name, Number
 
-__all__ = ["Equal", "Floats", "LevelIn", "NotAbove", "Rows", "Test", "Values", "evaluate"]
+__all__ = ["Equal", "Floats", "LevelIn", "Missing", "NotAbove", "Rows", "Test", "Values", "evaluate"]
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -103,7 +103,28 @@ class Equal:
         return replace(self, other=not self.other)
 
 
-Test = LevelIn | NotAbove | Equal
+@dataclass(frozen=True)
+class Missing:
+    """A column of numbers holds none; or one, if `known`."""
+
+    column: str
+    known: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+    def holds(self, values: Mapping[str, Floats]) -> NDArray[np.bool_]:
+        """(n,), where it is so."""
+        return np.asarray(np.isnan(values[self.column]) != self.known)
+
+    def negate(self) -> Self:
+        """That it is not so."""
+        return replace(self, known=not self.known)
+
+
+Test = LevelIn | NotAbove | Equal | Missing
 
 
 def evaluate(expression: Expression, values: Mapping[str, Floats], tests: Mapping[Condition, Test]) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 from countertrain.tables.columns import Numeric
 from countertrain.tables.rules.binding import AnyColumn
 from countertrain.tables.rules.bound import Condition, Exclusion, Follower, Rule
-from countertrain.tables.rules.conditions import Equal, NotAbove, Test, Values
+from countertrain.tables.rules.conditions import Equal, Missing, NotAbove, Test, Values
 from countertrain.tables.sentences import SchemaError
 
 __all__ = ["order_followers", "refuse_contradictions"]
@@ -93,6 +93,9 @@ def _list_cases(rules: Iterable[Rule], columns: Mapping[str, AnyColumn]) -> Valu
         column = columns[name]
         if not isinstance(column, Numeric):
             choices[name] = [float(place) for place in range(len(column.labels))]
+            continue
+        if isinstance(test, Missing):
+            choices.setdefault(name, []).extend([0.0, np.nan])
             continue
         bound = test.number if isinstance(test, Equal) else _find_bound(test)
         apart = column.step or 1e-6 * (1 + abs(bound))

@@ -1,6 +1,6 @@
 """The rules of a schema on encoded rows: decoded as far as rules look at them, put right, and encoded again."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -14,7 +14,7 @@ from torch import Tensor
 from countertrain.tables.columns import Numeric
 from countertrain.tables.encoder import Encoder
 from countertrain.tables.rules.bound import Condition
-from countertrain.tables.rules.conditions import Floats, LevelIn, Rows, Values
+from countertrain.tables.rules.conditions import Floats, LevelIn, Missing, Rows, Values
 from countertrain.tables.rules.repair import Room, repair
 from countertrain.tables.rules.rulebook import Rulebook
 
@@ -54,6 +54,19 @@ class RuleKeeper:
         """(D,) each, the lowest and the highest value of each feature by the schema."""
         domain = self.encoder.constraints(rare=True)
         return domain.lower, domain.upper
+
+    def find_beginning(self, names: Collection[str]) -> Tensor:
+        """(D,) bool, features of columns whose change would have some unknown number begin."""
+        rules = [rule for rule in self.book.rules if isinstance(rule, Condition)]
+        causes = {
+            name
+            for rule in rules
+            for test in rule.then
+            if isinstance(test, Missing) and test.column in names
+            for one in rule.when
+            for name in one.columns
+        }
+        return torch.tensor([self.encoder.schema.names[i] in causes for i in self.encoder.column_of])
 
     def read(self, frame: pd.DataFrame) -> Tensor:
         """(n, T), people's own values of the T columns that rules speak of; NaN where none is known."""
@@ -99,8 +112,8 @@ class RuleKeeper:
     def find_following(self, x: Tensor, origin: Tensor) -> Tensor:
         """(n, C) bool, columns whose change follows from others, so that it is nobody's task and costs nothing.
 
-        Those that are derived or linked; and those that had to leave their level because of another column, and went
-        to the first level that will do.
+        Those that are derived or linked; those that had to leave their level because of another column, and went to
+        the first level that will do; and numbers that begin because of another column.
         """
         names = self.encoder.schema.names
         found = torch.tensor([name in self.book.following for name in names]).repeat(len(x), 1)
@@ -113,6 +126,9 @@ class RuleKeeper:
         for rule in forcing:
             new = rule.applies(told) & ~rule.applies(own)
             for test in rule.then:
+                if isinstance(test, Missing):
+                    begun = new & test.holds(told) & ~test.holds(own)
+                    found[:, self.places[test.column]] |= torch.from_numpy(begun)
                 if isinstance(test, LevelIn):
                     forced = new & ~test.holds(own) & (told[test.column] == test.default)
                     found[:, self.places[test.column]] |= torch.from_numpy(forced)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from countertrain.tables.columns import Numeric
 from countertrain.tables.rules.binding import AnyColumn
 from countertrain.tables.rules.bound import Condition, Exclusion, Formula, find_moved
-from countertrain.tables.rules.conditions import Equal, Floats, LevelIn, NotAbove, Rows, Test, Values
+from countertrain.tables.rules.conditions import Equal, Floats, LevelIn, Missing, NotAbove, Rows, Test, Values
 from countertrain.tables.rules.rulebook import Rulebook
 
 __all__ = ["Room", "repair"]
@@ -58,9 +58,15 @@ class Room:
         rounded = self.round(name, multiple * step)
         return np.where((rounded - goal) * (values - goal) > 0, rounded, goal)
 
+    def find_lowest(self, name: str) -> float | None:
+        """Where a number that becomes known begins: nobody is told to have more of it than anybody has."""
+        column = self.columns[name]
+        return None if not isinstance(column, Numeric) or column.lower is None else float(column.ends()[0])
+
     def allows(self, name: str, values: Floats) -> NDArray[np.bool_]:
         """(n,), whether people can have such values, or have them already."""
-        stays = (values == self.own[name]) | (np.isnan(values) & np.isnan(self.own[name]))
+        unknown = np.isnan(self.own[name])
+        stays = (values == self.own[name]) | (unknown & (np.isnan(values) | (values == self.find_lowest(name))))
         with np.errstate(invalid="ignore"):
             if name in self.open:
                 n = self.open[name].shape[1]
@@ -187,6 +193,8 @@ class _Fixer:
         """Change the columns of a test so that it holds; the rows for which that cannot be."""
         if isinstance(test, LevelIn):
             return self._choose_level(test, rows)
+        if isinstance(test, Missing):
+            return self._begin(test, rows)
         if isinstance(test, Equal):
             return rows if test.other else self._set(test.column, np.full(len(rows), test.number), rows)
         self._take_back(test, rows)
@@ -199,6 +207,14 @@ class _Fixer:
         bound = np.full(len(rows), -test.constant / factor - np.sign(factor) * unit)
         inside = bound - np.sign(factor) * 1e150  # towards where it holds
         return self._set(name, self.room[rows].round_towards(name, bound, inside), rows)
+
+    def _begin(self, test: Missing, rows: Rows) -> Rows:
+        """Have a number begin at the lowest that there is; the rows where it would have to become unknown."""
+        lowest = self.room.find_lowest(test.column)
+        if not test.known or lowest is None:
+            return rows
+        self.values[test.column][rows] = lowest
+        return rows[:0]
 
     def _choose_level(self, test: LevelIn, rows: Rows) -> Rows:
         """The first level that will do and is open."""
