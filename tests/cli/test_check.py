@@ -210,14 +210,8 @@ REAL = {
     ),
     "give_me_some_credit": (
         "SeriousDlqin2yrs",
-        {"id", "fixed", "missing", "spike"},
-        {
-            "age",
-            "NumberOfDependents",
-            "NumberOfTime30-59DaysPastDueNotWorse",
-            "NumberOfTimes90DaysLate",
-            "NumberOfTime60-89DaysPastDueNotWorse",
-        },
+        {"id", "fixed", "missing", "spike", "past"},
+        {"age", "NumberOfDependents"},
     ),
     "california_housing_balanced": ("target", {"fixed"}, {"HouseAge", "Population", "Latitude", "Longitude"}),
 }

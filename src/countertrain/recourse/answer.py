@@ -1,6 +1,6 @@
 """What would change a decision: the result of `explain`, in the user's own units and categories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
@@ -72,6 +72,8 @@ class Recourse(Sequence[Explanation]):
     units: Mapping[str, str | None]
     ranks: Mapping[str, Ranks] = field(default_factory=dict)
     """Columns whose numbers have places among people."""
+    last_resorts: Collection[str] = ()
+    """Columns that are advised only where nothing else will do."""
     needed: Mapping[Any, float] = field(default_factory=dict)
     """By class, the probability that it needs to be decided for, where a threshold is set."""
     grounds: Grounds | None = None
@@ -209,7 +211,15 @@ class Recourse(Sequence[Explanation]):
         table, before, after = self.table, self.factuals[row], self._values[i]
         changes, consequences = (
             tuple(
-                Change(name, before[name], after[name], cost, self.units.get(name), self._place(name, before, after))
+                Change(
+                    name,
+                    before[name],
+                    after[name],
+                    cost,
+                    self.units.get(name),
+                    self._place(name, before, after),
+                    name in self.last_resorts,
+                )
                 for name, cost, is_shown in zip(after, table.costs[i].tolist(), shown, strict=True)
                 if is_shown
             )

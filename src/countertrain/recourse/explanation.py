@@ -33,11 +33,14 @@ class Change:
 
     None for a level, a missing number, and where numbers are standardised.
     """
+    in_time: bool = False
+    """Whether only time brings it, so that it is advised where nothing else will do."""
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
+        when = " in time" if self.in_time else ""
         where = f" ({name_places(*self.places)})" if self.places else ""
-        return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}{where}"
+        return f"{self.column} {as_text(self.before)} -> {as_text(self.after)}{unit}{when}{where}"
 
     def as_consequence(self) -> str:
         """Its text where it follows from other changes: "total follows: 240 -> 310"."""

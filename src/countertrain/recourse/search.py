@@ -223,8 +223,18 @@ class RecourseSearch:
     def advise(self, requests: Sequence[Request], tau: float) -> Attempt:
         """What is recommended to people who are refused, encoded, and no more said of it; all are searched together."""
         frame = _stack([request.frame for request in requests])
-        reach = self._join_reach(requests, frame)
-        return replace(self._ladder, tau=tau).climb(reach, torch.cat([request.target for request in requests]))
+        target, ladder = torch.cat([request.target for request in requests]), replace(self._ladder, tau=tau)
+        return ladder.climb(self._spare_last_resorts(ladder, self._join_reach(requests, frame), target), target)
+
+    def _spare_last_resorts(self, ladder: Ladder, reach: Reach, target: Tensor) -> Reach:
+        """Where people are sent: what is for the last resort stays as it is, but for those who need it to reach tau."""
+        columns = self.decider.encoder.schema.columns
+        spared = torch.tensor([columns[i].last_resort for i in self.grid.column_of.tolist()])
+        if not spared.any():
+            return reach
+        others = reach.pin(spared.expand_as(reach.origin))
+        rows = (~ladder.reaches_tau(ladder.climb(others, target))).nonzero()[:, 0]
+        return others.put(rows, reach[rows])
 
     def default_tau(self, target: Tensor) -> float:
         """How sure advice is to make the model, for people who all want the same class.
@@ -264,6 +274,7 @@ class RecourseSearch:
         """Recourse for as many rows as are searched at once."""
         encoder, classes = self.decider.encoder, pd.Index(self.decider.classes).to_numpy()
         prover = Prover(ladder, seconds=0.0 if prove is True else float(prove)) if prove is not False else None
+        reach = self._spare_last_resorts(ladder, reach, target)
         found, none = find_options(ladder, reach, target, asked, prover)
         table = self._tabulate(ladder, frame, target, reach, found)
         k = int(target[0]) if len(target) else 0  # all want the same
@@ -281,6 +292,7 @@ class RecourseSearch:
             examples=self.examples,
             units={column.name: getattr(column, "unit", None) for column in columns},
             ranks=encoder.ranks,
+            last_resorts=[column.name for column in columns if column.last_resort],
             needed=self.list_needed(),
             grounds=Grounds(self.decider, reach, target),
         )

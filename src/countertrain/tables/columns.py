@@ -89,6 +89,8 @@ class Numeric(BaseModel):
     """Stands for a missing value; None: the median of the training rows."""
     fillable: bool = False
     """Whether people can be told to have the value that is missing: that filling it in is something they can do."""
+    last_resort: bool = False
+    """Advice changes it only for those who have no other way that is as sure."""
     blank: tuple[str, ...] | None = None
     """Texts that stand for a missing value, such as "?", among numbers that may come as texts; None: no texts."""
 
@@ -230,6 +232,8 @@ class Categorical(BaseModel):
     """Stands for a missing or unseen value; None: the most frequent level of the training rows."""
     fillable: bool = False
     """Whether people can be told to have the value that is missing: that filling it in is something they can do."""
+    last_resort: bool = False
+    """Advice changes it only for those who have no other way that is as sure."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -314,6 +318,8 @@ class Boolean(BaseModel):
     """Stands for a missing value; None: the more frequent one in the training rows."""
     fillable: bool = False
     """Whether people can be told to have the value that is missing: that filling it in is something they can do."""
+    last_resort: bool = False
+    """Advice changes it only for those who have no other way that is as sure."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

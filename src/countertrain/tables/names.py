@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Hint", "find_fixed", "find_hint", "says_code", "says_id", "split_name"]
+__all__ = ["PAST", "Hint", "find_fixed", "find_hint", "says_code", "says_id", "split_name"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Hint:
     reason: str
     nominal: bool = False
     """Whether numbers in such a column are codes."""
-    way_out: str = "a schema that lets it change"
+    in_time: bool = False
+    """Whether time may make less of it: then it is no fixed column, but one for the last resort."""
 
 
 _SEX = Hint("sex", "nobody is asked to be of another sex", nominal=True)
@@ -34,11 +35,7 @@ _TIME = Hint("what only time changes", "nobody can hurry it, or turn it back")
 _WINDFALL = Hint("a windfall", "nobody can decide to come by it")
 _GRANTED = Hint("a credit limit", "somebody else grants it")
 _BILLED = Hint("a bill of before", "nobody can change it afterwards")
-_PAST = Hint(
-    "a count of past events",
-    "nobody can undo what has been",
-    way_out="mutability = 'decrease' in a schema, where what is old enough no longer counts",
-)
+PAST = Hint("a count of past events", "nobody can undo what has been, and only time makes less of it", in_time=True)
 _PURPOSE = Hint("what it is for", "that is the person's own wish", nominal=True)
 _WEIGHT = Hint("a weight of the sample", "it says how many people a row stands for, and nothing of them")
 _ID = Hint("an id", "it names people and says nothing of them")
@@ -66,7 +63,7 @@ _WORDS: dict[Hint, str] = {  # any of these among the words of a name
     _TIME: """tenure seniority experience anciennete antiguedad betriebszugehorigkeit dienstjahre dienstalter
         berufserfahrung berufsjahre ervaring dienstjaren""",
     _WINDFALL: """windfall inheritance inherited lottery erbschaft erbe heritage herencia erfenis""",
-    _PAST: """delinquency delinquencies delinquent delinq arrears overdue defaults defaulted bankruptcy bankruptcies
+    PAST: """delinquency delinquencies delinquent delinq arrears overdue defaults defaulted bankruptcy bankruptcies
         inquiries enquiries foreclosures chargeoffs derogatory convictions arrests priors
         zahlungsverzug zahlungsverzuge zahlungsausfall zahlungsausfalle zahlungsruckstande verzug mahnung mahnungen
         insolvenz insolvenzen kreditanfragen vorstrafen retards impayes faillite faillites retrasos atrasos impagos mora
@@ -122,7 +119,7 @@ def find_hint(name: str) -> Hint | None:
     if found is None and {*_BILLS.split()} & {*words} and name[-1].isdigit():
         return _BILLED  # one of several: what is billed next has no number yet
     if found is None and ("pastdue" in "".join(words) or ({*_LATE.split()} & {*words} and {*_PAID.split()} & {*words})):
-        return _PAST
+        return PAST
     if found is None and {*_UNITS.split()} & {*words} and {*_PASSED.split()} & {*words}:
         return _TIME
     return None if found in (_AGE, _ORIGIN, _SCHOOL, _TIME) and {*_NOT_OF_PEOPLE.split()} & {*words} else found
@@ -130,7 +127,8 @@ def find_hint(name: str) -> Hint | None:
 
 def find_fixed(names: Iterable[str]) -> list[str]:
     """The columns that people rarely can or should change, by their names."""
-    return [name for name in names if find_hint(name) is not None]
+    hints = ((name, find_hint(name)) for name in names)
+    return [name for name, hint in hints if hint is not None and not hint.in_time]
 
 
 def says_id(name: str) -> bool:

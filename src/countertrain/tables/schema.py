@@ -171,8 +171,9 @@ class Schema(BaseModel):
         """What is written down: nothing that is open, and of what is rarely said only what is said."""
         written = self.model_dump(exclude_none=True)
         for column in written["columns"]:
-            if not column["fillable"]:
-                del column["fillable"]
+            for name in ("fillable", "last_resort"):
+                if not column[name]:
+                    del column[name]
         return written
 
     def to_json(self) -> str:

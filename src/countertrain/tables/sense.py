@@ -1,7 +1,7 @@
-"""What the words of a column say by themselves: which of its levels is better, and how much of it is too much."""
+"""What the words of a column say by themselves: which level is better, how much is too much, and what is past."""
 
 from countertrain.tables.columns import Categorical, Column, Numeric
-from countertrain.tables.names import split_name
+from countertrain.tables.names import PAST, find_hint, split_name
 
 __all__ = ["MOST_HOURS", "make_sense"]
 
@@ -24,7 +24,10 @@ _WEEK = "week weekly woche semaine semana"
 
 
 def make_sense(column: Column) -> Column:
-    """The column that may only get better, where its levels are grades; or of which there is only so much in a week."""
+    """The column with what its words say.
+
+    Grades may only get better, a week has an end, and a count of what is past is for the last resort.
+    """
     if isinstance(column, Categorical) and not column.ordered and column.transitions is None:
         names = [str(level).strip().lower().replace("_", " ") for level in column.levels]
         for grades in (scale.split(", ") for scale in _GRADES):
@@ -32,6 +35,8 @@ def make_sense(column: Column) -> Column:
                 levels = tuple(sorted(column.levels, key=lambda level: grades.index(names[column.levels.index(level)])))
                 way = "increase" if column.mutability == "both" else column.mutability
                 return column.model_copy(update={"levels": levels, "ordered": True, "mutability": way})
+    if isinstance(column, Numeric) and column.mutability == "both" and find_hint(column.name) is PAST:
+        return column.model_copy(update={"mutability": "decrease", "last_resort": True})
     words = {*split_name(column.name)}
     weekly = words & {*_HOURS.split()} and words & {*_WEEK.split()}
     if isinstance(column, Numeric) and weekly and column.upper is None and (column.step or 0.0) <= MOST_HOURS:

@@ -105,6 +105,8 @@ class Author:
         before, after = (self.codes.show(change.column, value) for value in (change.before, change.after))
         if change.before is None:
             return f"have {label} at {after} (it is not known now)"
+        if change.in_time:
+            return f"wait until {label} has fallen from {before} to {after}"
         verb = "change"
         if isinstance(self.codes.schema[change.column], Numeric):
             verb = "raise" if change.after > change.before else "lower"

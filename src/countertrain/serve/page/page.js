@@ -412,7 +412,7 @@ function makeChangeLine(change, follows = false) {
     "li",
     {},
     make("span", { class: "what" }, change.column, ...(follows === true ? [make("span", { class: "before" }, " follows")] : [])),
-    make("span", { class: "how" }, make("span", { class: "before" }, withUnit(change.before, { ...column, unit: null })), " → ", make(follows === true ? "span" : "mark", {}, withUnit(change.after, column))),
+    make("span", { class: "how" }, make("span", { class: "before" }, withUnit(change.before, { ...column, unit: null })), " → ", make(follows === true ? "span" : "mark", {}, withUnit(change.after, column)), change.in_time ? " in time" : ""),
     ...(change.places ? [make("span", { class: "where" }, namePlaces(...change.places.map((share) => Math.min(Math.floor(5 * share), 4))))] : []),
   );
 }

@@ -8,7 +8,7 @@ from countertrain.tables.columns import Boolean, Categorical, Column, Numeric
 from countertrain.tables.inspection.facts import Facts
 from countertrain.tables.inspection.findings import Finding, say_share
 from countertrain.tables.inspection.verdicts import MIN_ROWS
-from countertrain.tables.names import find_hint, says_code, says_id
+from countertrain.tables.names import PAST, find_hint, says_code, says_id
 from countertrain.tables.sense import MOST_HOURS, make_sense
 from countertrain.tables.spikes import find_ends, find_spikes
 from countertrain.tables.summaries import MAX_LEVELS
@@ -109,14 +109,14 @@ def remark_spikes(facts: Facts, column: Column) -> Finding | None:
 def remark_fixed(name: str) -> Finding | None:
     """Why the column of such a name is proposed as fixed."""
     hint = find_hint(name)
-    if hint is None:
+    if hint is None or hint.in_time:
         return None
     seen = f"{hint.concept}, by its name: {hint.reason}"
-    return Finding("fixed", name, seen, "held fixed", f"nothing to do; or {hint.way_out}")
+    return Finding("fixed", name, seen, "held fixed", "nothing to do; or a schema that lets it change")
 
 
 def remark_sense(column: Column) -> tuple[Column, Finding | None]:
-    """The column with what its words say: levels that are grades may only get better, and a week has an end."""
+    """The column with what its words say: grades may only get better, a week has an end, and the past is past."""
     sensible = make_sense(column)
     if sensible is column:
         return column, None
@@ -125,6 +125,10 @@ def remark_sense(column: Column) -> tuple[Column, Finding | None]:
         return sensible, Finding(
             "grades", column.name, seen, "may only get better", "nothing to do; or a schema without it"
         )
+    if sensible.last_resort:
+        seen = f"{PAST.concept}, by its name: {PAST.reason}"
+        done = "may only fall, and only where nothing else will do"
+        return sensible, Finding("past", column.name, seen, done, "nothing to do; or mutability = 'none' in the schema")
     seen = "hours a week, by its name"
     done = f"nobody is sent beyond {MOST_HOURS:.0f}"
     return sensible, Finding("hours", column.name, seen, done, "nothing to do; or another upper in the schema")

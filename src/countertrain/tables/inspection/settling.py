@@ -32,8 +32,9 @@ def explain_settings(facts: Facts, column: Column, findings: Sequence[Finding]) 
     reasons |= {_KEYS[one.kind]: one.seen for one in findings if one.kind in _KEYS}
     for one in findings:
         if one.kind == "fixed":
-            way = "decrease" if "decrease" in one.way_out else "both"
-            reasons["mutability"] = f'{one.seen}; write "{way}" to let it change'
+            reasons["mutability"] = f'{one.seen}; write "both" to let it change'
+        if one.kind == "past":
+            reasons["last_resort"] = f"{one.seen}; leave it out to have it advised like any other"
     if facts.missing.any():
         most = "the median" if isinstance(column, Numeric) else "the most frequent value"
         reasons["missing"] = f"{int(facts.missing.sum()):,} of {len(facts.values):,} values are missing"
