@@ -122,7 +122,7 @@ def test_dictionaries_go_through_json_and_back(found: Recourse) -> None:
     assert [d["row"] for d in dicts] == list(range(len(ROWS)))
     option = dicts[0]["options"][0]
     assert set(option["values"]) == set(SCHEMA.names)
-    assert option["changes"][0].keys() == {"column", "before", "after", "cost", "unit", "places"}
+    assert option["changes"][0].keys() == {"column", "before", "after", "cost", "unit", "places", "in_time"}
     assert type(option["values"]["age"]) is int
     assert any(d["factual"]["debt"] is None for d in dicts)
 

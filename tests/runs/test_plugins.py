@@ -65,7 +65,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
 
 
 def test_names_of_other_packages_are_settings_and_become_objects_made_of_settings(offer: Offer) -> None:
-    with pytest.raises(SettingsError, match=r"'generator' must be 'eccco', 'generic', .* or 'nearest'; got 'creep'"):
+    with pytest.raises(SettingsError, match=r"'generator' must be 'eccco', 'generic', .* or 'amortised'; got 'creep'"):
         Settings.resolve("moons", {"generator": "creep"})
     offer((GENERATORS, "creep", "theirs:creep"), (METHODS, "doubled", "theirs:doubled"))
     assert list_names("generator") == [*GENERATORS_OF_OURS, "creep"]

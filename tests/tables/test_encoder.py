@@ -186,7 +186,8 @@ def test_what_the_schema_leaves_open_is_taken_from_the_training_rows(people: pd.
     schema = encoder_of(people, job={"missing": "fill", "unseen": "fill"}, rate={"lower": 0.5}).schema
     assert (schema["age"].lower, schema["age"].upper) == (people["age"].min(), people["age"].max())
     assert (schema["rate"].lower, schema["rate"].upper) == (0.5, people["rate"].max())
-    assert schema["income"].fill == round(people["income"].median())
+    assert schema["income"].step == 500  # as all incomes have it
+    assert schema["income"].fill == 500 * round(people["income"].median() / 500)
     assert schema["job"].fill == people["job"].mode()[0]
     assert schema["member"].fill is None
 
