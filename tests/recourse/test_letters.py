@@ -15,6 +15,7 @@ from countertrain.recourse.letters import browser as browser_module
 from countertrain.recourse.letters.templates import LetterTemplate
 from people import SCHEMA, classifier, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* letters name married")
 CHROMIUM = shutil.which("chromium")
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 HOSTILE = "<script>alert('x')</script>"
@@ -268,3 +269,15 @@ def test_a_level_that_the_model_does_not_know_is_told_with_what_it_was_counted_a
         said = f"degree: Z (not known to the model, and counted as {counted})"
         assert said in (tmp_path / f"letter-{row:04d}.txt").read_text()
         assert (record["input"]["degree"], list(record["counted_as"])) == ("Z", ["degree"])
+
+
+def test_whoever_writes_is_warned_where_letters_give_a_protected_column_as_a_reason(
+    found: Recourse, tmp_path: Path
+) -> None:
+    told = [one for one in found.reasons() if any(reason.column == "married" for reason in one.reasons)]
+    with pytest.warns(
+        UserWarning, match=r"letters name married \(marital status\) as a reason.* without the column"
+    ) as seen:
+        letters = found.letters(tmp_path / "letters")
+    assert str(seen[0].message).startswith(f"{len(told)} of {len(letters)} letters")
+    assert 0 < len(told) < len(letters)

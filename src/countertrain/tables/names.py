@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["PAST", "Hint", "find_fixed", "find_hint", "says_code", "says_id", "split_name"]
+__all__ = ["PAST", "Hint", "find_fixed", "find_hint", "find_protected", "says_code", "says_id", "split_name"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,12 @@ def find_fixed(names: Iterable[str]) -> list[str]:
     """The columns that people rarely can or should change, by their names."""
     hints = ((name, find_hint(name)) for name in names)
     return [name for name, hint in hints if hint is not None and not hint.in_time]
+
+
+def find_protected(name: str) -> str | None:
+    """What a column is by its name, if decisions should hardly ever rest on it: sex, origin, faith, health, family."""
+    hint = find_hint(name)
+    return None if hint not in (_SEX, _ORIGIN, _NATION, _FAITH, _HEALTH, _FAMILY) else hint.concept
 
 
 def says_id(name: str) -> bool:

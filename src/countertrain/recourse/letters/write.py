@@ -3,10 +3,12 @@
 import hashlib
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,9 @@ from countertrain.recourse.letters.browser import open_printer
 from countertrain.recourse.letters.compose import Author
 from countertrain.recourse.letters.owner import Owner, OwnerSource
 from countertrain.recourse.letters.templates import read_templates
-from countertrain.recourse.why import find_reasons
-from countertrain.words import list_phrases, suggest
+from countertrain.recourse.why import PersonReasons, find_reasons
+from countertrain.tables.names import find_protected
+from countertrain.words import join_phrases, list_phrases, suggest
 
 if TYPE_CHECKING:
     from countertrain.recourse.answer import Recourse
@@ -65,6 +68,7 @@ def write_letters(
     _check_free(folder, names, formats, overwrite=overwrite)
     author = Author(decider, writer, codes, now or datetime.now(UTC).astimezone())
     why = find_reasons(recourse, codes)
+    _warn_of_protected([why[row] for row in rows])
     written: list[Path] = []
     with ExitStack() as stack:
         printer = stack.enter_context(open_printer()) if "pdf" in formats else None
@@ -86,6 +90,21 @@ def write_letters(
             write_bytes(folder / f"letter-{name}.json", f"{text}\n".encode())
             written += files
     return written
+
+
+def _warn_of_protected(people: Sequence[PersonReasons]) -> None:
+    """Say how many are told that something counts against them on which decisions are hardly ever to rest."""
+    named = {one.row: [r.column for r in one.reasons if find_protected(r.column) is not None] for one in people}
+    n, columns = sum(map(bool, named.values())), dict.fromkeys(chain.from_iterable(named.values()))
+    if not n:
+        return
+    concepts = join_phrases([f"{column} ({find_protected(column)})" for column in columns])
+    warnings.warn(
+        f"{n:,} of {len(people):,} letters name {concepts} as a reason, because the model decides by that; a decision "
+        "that rests on it may be unlawful: look at the report's groups, and train without the column",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _check_formats(formats: Sequence[str]) -> tuple[str, ...]:
@@ -129,4 +148,4 @@ def _check_free(folder: Path, names: Sequence[str], formats: Sequence[str], *, o
     there = [path for name in names for s in suffixes if (path := folder / f"letter-{name}{s}").exists()]
     if there and not overwrite:
         listed = list_phrases([path.name for path in there], 3)
-        raise ValueError(f"{folder} holds {listed} already; choose another folder, or say overwrite")
+        raise ValueError(f"{folder} holds {listed} already; choose another folder, or say overwrite (--overwrite)")
