@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from changing import change, make
 from torch import Tensor, nn
 
 from countertrain.constraints import Constraints
+from countertrain.files import read_tensors
 from countertrain.models.architectures import mlp
 from countertrain.search.generators import eccco
 from countertrain.training.ct import CounterfactualMethod, yloss
@@ -96,12 +98,17 @@ def test_the_weights_that_are_kept_give_a_finite_loss_when_the_learning_rate_is_
 
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
 def test_in_a_population_only_that_model_stops_and_the_others_end_as_if_alone(
-    rows: Rows, fresh: Fresh, weights: Vector, averaging: float
+    rows: Rows, fresh: Fresh, weights: Vector, tmp_path: Path, averaging: float
 ) -> None:
     together = [fresh(i) for i in range(3)]
     trainer = change(SMALL, seed=[3, 4, 5], averaging=averaging)
     with pytest.warns(RuntimeWarning, match=r"model 1 stopped early: .*epoch 2, batch 1, term bomb"):
-        history = change(trainer, objective=with_term(Bomb(4, model=1))).fit(together, *rows)
+        history = change(trainer, objective=with_term(Bomb(4, model=1))).fit(
+            together, *rows, checkpoint=tmp_path / "state"
+        )
+    kept = {name: t for name, t in read_tensors(tmp_path / "state")[0].items() if name.startswith(("model", "averag"))}
+    assert any(name.startswith("averag") for name in kept) == bool(averaging)
+    assert all(tensor.isfinite().all() for tensor in kept.values())  # nor does it go on from what is not
     assert list(history.failures) == [1]
     assert len(history.records) == 4
     for i, epochs in ((0, 4), (1, 1), (2, 4)):
